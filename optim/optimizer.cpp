@@ -151,8 +151,8 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale, con
   Run run = run_of(pieces, count, grad_scale);
   if (scale.defined()) run.scale = scale.to(run.values.device());
   update(run);
-  SG_CHECK(!run.scale.defined(), name_, ": its update() does not multiply the gradient by Run::scale; take_scale() ",
-           "there, or let takes_scale() be false");
+  SG_CHECK(!run.scale.defined(), name_, ": its update() did not multiply the gradient by Run::scale, and has changed ",
+           "parameters without it; take_scale() of the Run that it is given, or let takes_scale() be false");
   if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
 }
 

@@ -134,7 +134,8 @@ class Optimizer {
     Tensor scale;  ///< where it is defined, one f64 beside the values: the gradient is multiplied by it, too
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
-    /// For an update that multiplies by the scale. One that is not taken, where takes_scale() says it is, is an error.
+    /// For an update that multiplies by the scale. One that is not taken from the Run that update() is given, where
+    /// takes_scale() says it is, is an error.
     Tensor take_scale() { return std::exchange(scale, Tensor()); }
   };
   /// `state_names` are the state tensors that an update keeps, at most kMaxStates. Throws Error(input) for a trainable

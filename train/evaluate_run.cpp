@@ -1,7 +1,6 @@
 #include <shardgrad/train/evaluate_run.h>
 
 #include <shardgrad/train/build.h>
-#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/start.h>
@@ -11,11 +10,10 @@
 namespace shardgrad::train {
 
 // Scores of inputs or labels that mean something else than when the model was trained would be no scores of it.
-static void check_data(const Config& config, const std::string& folder, const data::Splits& data) {
-  SafetensorsFile file(folder + "/" + kModelFile, SafetensorsFile::Access::read);
+static void check_data(const Config& config, const SafetensorsFile::Texts& metadata, const data::Splits& data) {
   for (const auto& [key, now] : notes_of(data)) {
-    auto then = file.metadata().find(key);
-    SG_CHECK(then == file.metadata().end() || then->second == now, "data '", config.data.name, "' has other ", key,
+    auto then = metadata.find(key);
+    SG_CHECK(then == metadata.end() || then->second == now, "data '", config.data.name, "' has other ", key,
              " than those that the model was trained on: ", shortened(now), ", was ", shortened(then->second),
              "; ask about other samples with predict");
   }
@@ -25,7 +23,7 @@ Evaluation evaluate_run(const Config& config, const std::string& run, dist::Proc
   check_ranks(config, world, "eval");
   data::Splits data = open_data(config);
   Trained trained(config, run, world);
-  check_data(config, trained.folder, data);
+  check_data(config, trained.metadata, data);
   trained.task->prepare(data.fields());
   data::DataLoader test = make_loader(config, world, data.test, false);
   Evaluation evaluation = evaluate(*trained.task, test, world, forward_dtype(config));

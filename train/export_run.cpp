@@ -39,7 +39,7 @@ int64_t export_run(const Config& config, const std::string& from, const std::str
   hf::ModelOptions options = hf::options_of(config.model);
   Verified used = verify_used_checkpoint(from);
   std::string run = run_of(from);
-  hf::ExportSource source{used.folder + "/" + kModelFile, run, ends_of(run)};
+  hf::ExportSource source{used.model, run, ends_of(run)};
   if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
     source.tokenizer = config.init_from;
     source.tokens = hf::read_token_ids(config.init_from);

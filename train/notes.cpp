@@ -49,17 +49,17 @@ SafetensorsFile::Texts notes_of(const data::Splits& data) {
   return notes;
 }
 
-Notes read_notes(const SafetensorsFile& file) {
+Notes read_notes(const std::string& run, const SafetensorsFile::Texts& metadata) {
   auto text = [&](const char* key) {
-    auto found = file.metadata().find(key);
-    SG_CHECK(found != file.metadata().end(), "'", file.path(), "' says nothing of its ", key,
+    auto found = metadata.find(key);
+    SG_CHECK(found != metadata.end(), "the model file of '", run, "' says nothing of its ", key,
              "; it was not saved by `shardgrad train`");
     return Json::parse(found->second);
   };
   try {
     return understand_notes(text("inputs"), text("targets"));
   } catch (const Json::exception& error) {
-    fail("'", file.path(), "': what its metadata says of inputs and targets cannot be read: ", error.what());
+    fail("the model file of '", run, "': what its metadata says of inputs and targets cannot be read: ", error.what());
   }
 }
 

@@ -21,7 +21,8 @@ struct Notes {
 };
 
 SafetensorsFile::Texts notes_of(const data::Splits& data);
-/// Throws Error(input) for a file without them, or with others than notes_of gives.
-Notes read_notes(const SafetensorsFile& file);
+/// Of the run `run`, whose model file has this metadata. Throws Error(input) for a file without them, or with others
+/// than notes_of gives.
+Notes read_notes(const std::string& run, const SafetensorsFile::Texts& metadata);
 
 }  // namespace shardgrad::train

@@ -13,7 +13,6 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/build.h>
-#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/data/npy_file.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
@@ -124,7 +123,7 @@ Predicted predict_run(const Config& config, const std::string& run, dist::Proces
   SG_CHECK(world.size() == 1, "predict works on one rank, and here are ", world.size(), "; start it without launch");
   SG_CHECK(config.ranks.count <= 1, config.ranks.said, ", and predict works on one rank; leave that out");
   Trained trained(config, run, world);
-  Notes notes = read_notes(SafetensorsFile(trained.folder + "/" + kModelFile, SafetensorsFile::Access::read));
+  Notes notes = read_notes(run, trained.metadata);
   data::NpyFile file(input);
   check_shape(file, notes.inputs.shape);
   SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input,

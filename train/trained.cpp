@@ -1,7 +1,5 @@
 #include <shardgrad/train/trained.h>
 
-#include <iostream>
-
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -11,14 +9,12 @@
 namespace shardgrad::train {
 
 // On every rank, as rank 0 sees it.
-static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& world) {
-  Last last;
+static std::string named_on(dist::ProcessGroup& world, UsedCheckpoint& used) {
+  std::string folder;
   dist::together(world, {"", "start"}, [&] {
-    if (world.rank() != 0) return;
-    last = used_checkpoint(from);
-    if (!last.note.empty()) std::cerr << last.note << std::endl;
+    if (world.rank() == 0) folder = used.named();
   });
-  return dist::same_text(world, {"", "start"}, last.folder.value_or(""));
+  return dist::same_text(world, {"", "start"}, folder);
 }
 
 static std::unique_ptr<Task> make_task_of(const Config& config, std::optional<DType> dtype) {
@@ -34,11 +30,11 @@ Trained::Trained(const Config& config, const std::string& from, dist::ProcessGro
     load_model(from, task->module(), *sharded);
     check_same_weights(from, task->module(), world);
   } else {
-    step = read_used([&] { return checkpoint_in(from, world); },
-                     [&](const std::string& used) {
-                       folder = used;
-                       return load_weights(used, task->module(), *sharded).reached.step;
-                     });
+    UsedCheckpoint used(from);
+    auto load = [&](const std::string& folder) { return load_weights(folder, task->module(), *sharded); };
+    LoadedWeights loaded = read_used([&] { return named_on(world, used); }, load);
+    step = loaded.step;
+    metadata = std::move(loaded.metadata);
   }
   task->module().eval();
 }

@@ -7,6 +7,7 @@
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/task.h>
 
@@ -21,8 +22,8 @@ struct Trained {
 
   std::unique_ptr<Task> task;
   std::shared_ptr<fsdp::Sharded> sharded;
-  std::string folder;  ///< of the checkpoint; empty for weights alone
-  int64_t step = 0;    ///< unknown for weights alone: 0
+  int64_t step = 0;                 ///< unknown for weights alone: 0
+  SafetensorsFile::Texts metadata;  ///< of a checkpoint's model file (train/notes.h)
 };
 
 }  // namespace shardgrad::train

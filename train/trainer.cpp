@@ -28,6 +28,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
       scaler_(make_scaler(config, world)),
       agreement_(world),
       trace_(config.trace_steps, world) {
+  waiting_.emplace("checking how to begin", out, world.rank() == 0 ? terminal : Terminal{});
   init_from_ = check_start(config, world, data_, fingerprint_, course_.steps());
   std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {

@@ -58,12 +58,16 @@ static void check_vocabulary(const Weights& weights, const nn::Module& model) {
            language->vocab_size(), ") and save_pretrained (model.vocab_multiple only pads it)");
 }
 
+static void check_fits_model(const Weights& weights, const nn::Module& model, const StateSpecs& expected) {
+  check_vocabulary(weights, model);
+  check_fits(weights, expected, true);
+}
+
 // Weights that are there and of the model's shapes.
 static std::unique_ptr<Weights> fitting_weights(const std::string& path, const nn::Module& model,
                                                 const StateSpecs& expected) {
   std::unique_ptr<Weights> weights = open_weights(path);
-  check_vocabulary(*weights, model);
-  check_fits(*weights, expected, true);
+  check_fits_model(*weights, model, expected);
   return weights;
 }
 
@@ -103,9 +107,11 @@ void load_model(const std::string& path, nn::Module& model) {
   model.materialize();  // what is left of its first call
 }
 
-void check_model(const std::string& path, nn::Module& model) {
+void check_model(const std::string& path, nn::Module& model) { check_model(*open_weights(path), model); }
+
+void check_model(const Weights& weights, nn::Module& model) {
   TagScope owner(Category::other);
-  fitting_weights(path, model, specs_of(model));
+  check_fits_model(weights, model, specs_of(model));
 }
 
 namespace {

@@ -29,6 +29,7 @@ void load_model(const std::string& path, nn::Module& model);
 /// Throws Error(input) unless load_model would take it for this model, which need not have values yet; it sees names,
 /// shapes and dtypes. Of one rank.
 void check_model(const std::string& path, nn::Module& model);
+void check_model(const Weights& weights, nn::Module& model);
 
 /// Throws Error(input) on every rank, naming a tensor, where ranks find other values under this path, as machines may
 /// that each have a file of that name: every rank reads its own part of the model. Files of which the file system says

@@ -295,7 +295,7 @@ TEST(Clip, AnOptimizerThatForgetsTheScaleIsRefused) {
     optimizer.step(full({1}, 0.5, DType::f64));
     ADD_FAILURE() << "took an unclipped step";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("its update() does not multiply the gradient by Run::scale"),
+    EXPECT_NE(std::string(error.what()).find("its update() did not multiply the gradient by Run::scale"),
               std::string::npos)
         << error.what();
   }

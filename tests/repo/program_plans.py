@@ -5,6 +5,7 @@
 """
 import itertools
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -61,13 +62,18 @@ def plan(ranks):
     # A gradient norm's or a loss's exchange at least, each a tenth of a second long.
     far = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--latency", "100000"])
     expect(far.returncode == 0 and all(0.1e3 < float(cell) < 5e3 for row in far.stdout.splitlines()[3:15] for cell in re.findall(r"([\d.]+) / [\d.]+ /", row)), far)
-    crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", "1024"])
-    expect(crowd.returncode == 2 and "1024 ranks cannot be timed side by side on " in crowd.stderr, crowd)
+    most = 32 * len(os.sched_getaffinity(0))
+    if most < 1024:
+        crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", most + 1])
+        expect(crowd.returncode == 2 and f"{most + 1} ranks cannot be timed side by side on " in crowd.stderr, crowd)
     large = call([PROGRAM, "plan", CONFIG, "--time", "--set", "model.layers=[784,2000000,2000000,10]"])
     expect(large.returncode == 0 and "to time the step of one rank alone takes " in large.stdout and large.stdout.count("-") > 50, large)
     here = call([PROGRAM, "plan", CONFIG])
     expect(re.search(r"^computing: at \S+ [GT]FLOP/s, as fast as a product of f32 on this machine's cpu; --tflops says another$", here.stdout, re.M), here)
     expect(here.stdout.startswith("predicted for 1 rank, strategy ") and re.search(r"^4096 +\d.*( +\d[\d.]* / .*){4}$", here.stdout, re.M), here)
+    # One rank cannot be divided into groups of four.
+    divided = call([PROGRAM, "plan", CONFIG, "--set", "strategy=hybrid", "--set", "fsdp.shard_ranks=4"])
+    expect(divided.returncode == 0 and re.search(r"^4096 +\d.*( +\d[\d.]* / .*){5}$", divided.stdout, re.M) and "shard_ranks is 4" in divided.stdout, divided)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout and "4096" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
@@ -109,7 +115,7 @@ def expect_as_predicted(words, name, environment=None):
     assert planned == measured and len(planned) >= 4, f"{name}: planned {planned}, measured {measured}"
     # All owners together are most in a step, or in an evaluation, which the trace does not have.
     held, expected = held_in_trace(Path("runs", name, "trace.json"), planned), about["plan"]["peak"] - beside
-    assert held == expected or held < expected and planned["evaluation"] > planned["activation"], f"{name}: planned {expected}, measured {held}"
+    assert held == expected or expected - planned["evaluation"] <= held < expected and planned["evaluation"] > planned["activation"], f"{name}: planned {expected}, measured {held}"
     return planned
 
 

@@ -63,7 +63,7 @@ TEST_F(Fit, ItIsTheRunOfAConfiguration) {
   train::Result fitted = fit(options());
   auto values = [](const train::Result& run) {
     std::string bytes;
-    for (const auto& [name, hash] : train::verify_checkpoint(run.folder + "/step-28").model)
+    for (const auto& [name, hash] : train::verify_checkpoint(run.folder + "/step-28").manifest.model)
       bytes += concat(name, ' ', hash, '\n');
     return bytes;
   };

@@ -14,6 +14,7 @@
 
 #include "disk_watch.h"
 #include "hugging_face.h"
+#include "opened_times.h"
 
 namespace shardgrad {
 namespace {
@@ -117,6 +118,15 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
     EXPECT_EQ(FolderCopy(name).refusal(), "no error");
     train::open_weights(to);
   }
+}
+
+// A run that goes on may remove it meanwhile.
+TEST_F(HuggingFaceRun, TheModelOfARunIsOpenedOnce) {
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path());
+  std::string run = train(config, 1);
+  EXPECT_EQ(times_opened(run + "/step-2/model.safetensors", [&] { train::export_run(config, run, folder_ / "out"); }),
+            1);
 }
 
 TEST_F(HuggingFaceRun, APaddedTableIsCut) {
@@ -227,10 +237,11 @@ TEST(HuggingFaceExport, ARunWhoseTrainingFailedIsRefused) {
   State state = model->state_dict();
   state["h.1.mlp.c_proj.weight"] = full(state["h.1.mlp.c_proj.weight"].shape(), NAN);
   train::save_safetensors(folder / "model", state);
-  EXPECT_THAT(error_of([&] {
-                train::hf::export_folder(options, {folder / "model", ""}, folder / "out");
-              }),
-              HasSubstr("model': tensor 'h.1.mlp.c_proj.weight' holds numbers that are not finite; there is nothing"));
+  EXPECT_THAT(
+      error_of([&] {
+        train::hf::export_folder(options, {std::make_shared<train::FileWeights>(folder / "model"), ""}, folder / "out");
+      }),
+      HasSubstr("model': tensor 'h.1.mlp.c_proj.weight' holds numbers that are not finite; there is nothing"));
   for (const char* left : {"out", "out.tmp"}) EXPECT_FALSE(fs::exists(folder / left)) << left;
 }
 

@@ -92,7 +92,7 @@ TEST(HuggingFace, FiveStepsOfAdamWAreThoseOfPlainPyTorch) {
     for (const NamedParameter& parameter : model->named_parameters()) state[parameter.name] = parameter.tensor.detach();
     train::save_safetensors(folder / "trained", state);
     ModelOptions options = train::hf::read_model_config(hugging_face_folder(name));
-    train::hf::export_folder(options, {folder / "trained", ""}, folder / "out");
+    train::hf::export_folder(options, {std::make_shared<train::FileWeights>(folder / "trained"), ""}, folder / "out");
     SafetensorsFile out(folder / "out/model.safetensors", FileAccess::read);
     EXPECT_EQ(out.tensors().size() + 2, after.tensors().size());
     for (const auto& [tensor, entry] : out.tensors())
@@ -184,7 +184,7 @@ TEST(HuggingFace, ARankNeedsMemoryForItsShardAndOneTensor) {
     model->materialize();
     train::save_safetensors(folder / "model", model->state_dict());
   }
-  train::hf::export_folder(options, {folder / "model", ""}, folder / "hf");
+  train::hf::export_folder(options, {std::make_shared<train::FileWeights>(folder / "model"), ""}, folder / "hf");
   int64_t largest = 4 * 512 * 4 * 512;
   for (int ranks : {1, 2})
     dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {

@@ -3,7 +3,9 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 #include <shardgrad/train/checkpoint/run_folder.h>
 
@@ -106,7 +108,7 @@ TEST_F(RunFolder, WhereTheNamedOneIsRemovedBeforeItIsOpenedTheNextOneIsRead) {
   auto read = [&](const std::string& folder) {
     tried.push_back(fs::path(folder).filename());
     if (tried.size() < 3) save_steps({int64_t(tried.size()) + 1}, {.count = 1});
-    return train::verify_checkpoint(folder).reached.step;
+    return train::verify_checkpoint(folder).manifest.reached.step;
   };
   EXPECT_EQ(train::read_used(named, read), 3);
   EXPECT_THAT(tried, ElementsAre("step-1", "step-2", "step-3"));
@@ -114,6 +116,40 @@ TEST_F(RunFolder, WhereTheNamedOneIsRemovedBeforeItIsOpenedTheNextOneIsRead) {
   fs::resize_file(folder_ / "step-3/model.safetensors", 10);
   EXPECT_THAT(error_of([&] { train::verify_used_checkpoint(folder_.path()); }), HasSubstr("model.safetensors"))
       << "a damaged one that is still the last stays refused";
+}
+
+// Between what `latest` says and a look at that folder, too.
+TEST_F(RunFolder, ARunThatGoesOnIsNotSaidToBeDamaged) {
+  save_steps({1});
+  std::atomic<bool> done = false;
+  std::thread run([&] {
+    for (int64_t step = 2; step < 400; ++step) {
+      std::string name = concat("step-", step), unfinished = folder_ / (name + ".tmp");
+      fs::copy(folder_ / concat("step-", step - 1), unfinished);
+      train::commit_checkpoint(folder_.path(), unfinished, step, {.count = 1});
+    }
+    done = true;
+  });
+  int64_t looks = 0;
+  for (; !done; ++looks) {
+    Last last = this->last();
+    EXPECT_EQ(last.note, "");
+    EXPECT_TRUE(last.folder);
+  }
+  run.join();
+  EXPECT_GT(looks, 100);
+}
+
+TEST_F(RunFolder, WhatIsToBeKnownOfACheckpointIsSaidOnce) {
+  save_steps({1, 2});
+  fs::remove(folder_ / "latest");
+  ::testing::internal::CaptureStderr();
+  train::UsedCheckpoint used(folder_.path());
+  EXPECT_EQ(used.named(), folder_ / "step-2");
+  EXPECT_EQ(used.named(), folder_ / "step-2");
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said, concat("'", folder_.path(), "/latest' is missing; goes on from '", folder_ / "step-2",
+                         "', the newest that is whole\n"));
 }
 
 TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {

@@ -9,6 +9,7 @@
 #include <shardgrad/train/registry.h>
 
 #include "config_texts.h"
+#include "opened_times.h"
 #include "small_run.h"
 
 namespace shardgrad {
@@ -293,6 +294,16 @@ TEST_F(Used, AnotherCheckpointThanTheLastOneIsUsedByItsName) {
     EXPECT_EQ(train::predict_run(config_, result.folder + "/step-20", world, folder_ / "x.npy", folder_ / "y.csv").step,
               20);
   });
+}
+
+// A run that goes on may remove it meanwhile.
+TEST_F(Used, AFileOfWeightsIsOpenedOnce) {
+  train::Result result = train(1);
+  save_pictures("x.npy", 0, 3);
+  std::string model = result.folder + "/step-30/model.safetensors";
+  EXPECT_EQ(times_opened(model, [&] { evaluate(result.folder, 1); }), 1);
+  EXPECT_EQ(times_opened(model, [&] { predict(result.folder, "x.npy", "y.csv"); }), 1);
+  EXPECT_EQ(times_opened(model, [&] { train::verify_used_checkpoint(result.folder); }), 1);
 }
 
 TEST_F(Used, APageTakesThePlaceOfNoFileOfTheRun) {

@@ -34,6 +34,7 @@
 #include <shardgrad/train/checkpoint/manifest.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/checkpoint/weights.h>
 
 namespace shardgrad::train {
 
@@ -134,20 +135,25 @@ std::optional<std::string> latest_checkpoint(const std::string& run);
 /// in part: load again, or end.
 Manifest load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
 
-/// Compares a checkpoint's files with their hashes, in this process alone. Throws Error(input) as load_checkpoint does.
-Manifest verify_checkpoint(const std::string& folder);
-
-/// A checkpoint that is what was saved.
+/// A checkpoint that is what was saved. Its model stays open: it can be read also when the folder is gone.
 struct Verified {
   std::string folder;
   Manifest manifest;
+  std::shared_ptr<FileWeights> model;
 };
-/// The same of the checkpoint that `from` names (used_checkpoint; its note goes to stderr), also beside a run that goes
-/// on and removes it meanwhile (read_used).
+/// Compares a checkpoint's files with their hashes, in this process alone. Throws Error(input) as load_checkpoint does.
+Verified verify_checkpoint(const std::string& folder);
+/// The same of the checkpoint that `from` names (UsedCheckpoint), also beside a run that goes on and removes it
+/// meanwhile (read_used).
 Verified verify_used_checkpoint(const std::string& from);
 
+/// What load_weights has read.
+struct LoadedWeights {
+  int64_t step;
+  SafetensorsFile::Texts metadata;  ///< the model file's
+};
 /// A collective. The same as load_checkpoint for parameters and buffers only, of any run whose model has their names
-/// and shapes; a floating dtype is converted.
-Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded);
+/// and shapes; a floating dtype is converted. Throws on every rank where it does on one.
+LoadedWeights load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded);
 
 }  // namespace shardgrad::train

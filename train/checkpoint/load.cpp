@@ -1,4 +1,3 @@
-#include <iostream>
 #include <set>
 
 #include <shardgrad/core/context.h>
@@ -10,8 +9,6 @@
 
 namespace shardgrad::train {
 namespace {
-
-using Access = SafetensorsFile::Access;
 
 Tensor on_host(int64_t count, DType dtype) { return empty({count}, {dtype, kCpu}); }
 
@@ -175,34 +172,34 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
   });
   check_hashes(model->file(), world, manifest.model);
   check_hashes(optimizer->file(), world, manifest.optimizer);
-  for (const auto& weights : {&model, &optimizer}) check_header((*weights)->file(), manifest);
+  dist::together(world, {"", "checkpoint"}, [&] {
+    for (const auto& weights : {&model, &optimizer}) check_header((*weights)->file(), manifest);
+  });
   fill_model(state.model, state.sharded, *model);
   read_optimizers(optimizer->file(), state);
   return manifest;
 }
 
-Manifest verify_checkpoint(const std::string& folder) {
+Verified verify_checkpoint(const std::string& folder) {
   Context context;
   Manifest manifest = read_manifest(folder);
   check_name(folder, manifest);
-  for (auto [name, hashes] : {std::pair(kModelFile, &manifest.model), std::pair(kOptimizerFile, &manifest.optimizer)}) {
-    SafetensorsFile file(concat(folder, "/", name), Access::read);
-    check_hashes(file, hashes_in(file, 0, 1), *hashes);
-    check_header(file, manifest);
+  auto model = std::make_shared<FileWeights>(concat(folder, "/", kModelFile));
+  SafetensorsFile optimizer(concat(folder, "/", kOptimizerFile), SafetensorsFile::Access::read);
+  for (auto [file, hashes] :
+       {std::pair(&model->file(), &manifest.model), std::pair(&std::as_const(optimizer), &manifest.optimizer)}) {
+    check_hashes(*file, hashes_in(*file, 0, 1), *hashes);
+    check_header(*file, manifest);
   }
-  return manifest;
+  return {folder, std::move(manifest), std::move(model)};
 }
 
 Verified verify_used_checkpoint(const std::string& from) {
-  auto named = [&] {
-    Last used = used_checkpoint(from);
-    if (!used.note.empty()) std::cerr << used.note << std::endl;
-    return *used.folder;
-  };
-  return read_used(named, [](const std::string& folder) { return Verified{folder, verify_checkpoint(folder)}; });
+  UsedCheckpoint used(from);
+  return read_used([&] { return used.named(); }, verify_checkpoint);
 }
 
-Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded) {
+LoadedWeights load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded) {
   TagScope owner(Category::other);
   dist::ProcessGroup& world = sharded.group();
   Manifest manifest;
@@ -214,9 +211,9 @@ Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharde
     check_fits(*weights, model_specs(model, sharded), true);
   });
   check_hashes(weights->file(), world, manifest.model);
-  check_header(weights->file(), manifest);
+  dist::together(world, {"", "checkpoint"}, [&] { check_header(weights->file(), manifest); });
   fill_model(model, sharded, *weights);
-  return manifest;
+  return {manifest.reached.step, weights->file().metadata()};
 }
 
 }  // namespace shardgrad::train

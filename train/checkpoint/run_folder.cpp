@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iostream>
 #include <limits>
 #include <vector>
 
@@ -139,12 +140,22 @@ void check_own(const std::string& folder) {
 
 std::string step_folder(int64_t step) { return concat(kPrefix, step); }
 
+// What `latest` names. A run that goes on may rename it and remove the one before while this is read.
+static std::string named_latest(const std::string& run) {
+  for (std::string before;;) {
+    std::string name = named_in(run + "/latest");
+    SG_CHECK(
+        step_of(name), "'", run, "/latest' says '", shortened(name),
+        "', expected the name of a folder step-N; write that of a checkpoint beside it into the file, or remove it");
+    if (name == before || fs::exists(run + "/" + name)) return name;
+    before = name;
+  }
+}
+
 Last last_checkpoint(const std::string& run) {
   if (!fs::exists(run)) return {};
   if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing", false);
-  std::string name = named_in(run + "/latest");
-  SG_CHECK(step_of(name), "'", run, "/latest' says '", shortened(name),
-           "', expected the name of a folder step-N; write that of a checkpoint beside it into the file, or remove it");
+  std::string name = named_latest(run);
   if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"), true);
   return {run + "/" + name, ""};
 }
@@ -185,6 +196,12 @@ Last used_checkpoint(const std::string& folder) {
   Last last = last_checkpoint(named);
   SG_CHECK(last.folder, "nothing is saved in '", folder, "'");
   return last;
+}
+
+std::string UsedCheckpoint::named() {
+  Last used = used_checkpoint(from_);
+  if (!used.note.empty() && used.note != std::exchange(said_, used.note)) std::cerr << used.note << std::endl;
+  return *used.folder;
 }
 
 void check_free(const std::string& run, int64_t step) {

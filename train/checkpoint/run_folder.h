@@ -45,13 +45,23 @@ std::string run_of(const std::string& folder);
 /// The checkpoint of a run's folder or of one that is named. Throws Error(input) as last_checkpoint, and where nothing
 /// is saved.
 Last used_checkpoint(const std::string& folder);
+/// used_checkpoint's folder, again and again. What the user should know goes to standard error, once.
+class UsedCheckpoint {
+ public:
+  explicit UsedCheckpoint(std::string folder) : from_(std::move(folder)) {}
+  std::string named();
+
+ private:
+  std::string from_, said_;
+};
 /// read(named()), where `named` says which checkpoint is used. A run that goes on may remove that one before it is
-/// opened: when reading it fails and another one is named by then, reads that one.
+/// opened: when reading it fails and another one is named by then, reads that one. Of several ranks `named` says the
+/// same to all, and `read` fails on all of them or on none (dist::together).
 template <class Named, class Read> auto read_used(const Named& named, const Read& read) {
   for (auto used = named();;) {
     try {
       return read(used);
-    } catch (const Error&) {
+    } catch (...) {
       auto now = named();
       if (now == used) throw;
       used = std::move(now);

@@ -4,6 +4,7 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/finite.h>
 
@@ -71,11 +72,13 @@ void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights, boo
     finite ? read_finite(weights, piece.name, piece.begin, piece.values)
            : weights.read(piece.name, piece.begin, piece.values);
   });
-  for (const NamedParameter& buffer : buffers_of(model)) {
-    Tensor copy = empty({buffer.tensor.numel()}, {buffer.tensor.dtype(), kCpu});
-    weights.read(buffer.name, 0, copy);
-    copy_into(buffer.tensor, copy.view(buffer.tensor.shape()));
-  }
+  dist::together(sharded.group(), {"", "checkpoint"}, [&] {
+    for (const NamedParameter& buffer : buffers_of(model)) {
+      Tensor copy = empty({buffer.tensor.numel()}, {buffer.tensor.dtype(), kCpu});
+      weights.read(buffer.name, 0, copy);
+      copy_into(buffer.tensor, copy.view(buffer.tensor.shape()));
+    }
+  });
 }
 
 }  // namespace shardgrad::train

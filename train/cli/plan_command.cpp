@@ -3,19 +3,18 @@
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
-#include <map>
 #include <set>
 
 #include <shardgrad/certify/certify_speed.h>
 #include <shardgrad/core/columns.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/cli/plan_time.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/cli/speed_text.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/short_batches.h>
-#include <shardgrad/train/step_time.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::cli {
@@ -98,17 +97,10 @@ int ranks_of(const train::Config& config, const PlanOptions& options) {
   return options.ranks > 0 ? options.ranks : std::max(said, 1);
 }
 
-std::vector<int> counts_of(const PlanOptions& options) {
-  std::vector<int> counts;
-  for (int count = 1; count <= 4096; count *= 2) counts.push_back(count);
-  if (!std::ranges::count(counts, options.ranks))
-    counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
-  return counts;
-}
-
-void print_side_by_side(const train::Config& config, const data::Outline& data, const PlanOptions& options,
+// False where no strategy can be had on any number of ranks.
+bool print_side_by_side(const train::Config& config, const data::Outline& data, const PlanOptions& options,
                         const Speeds& speeds) {
-  std::vector<int> counts = counts_of(options);
+  std::vector<int> counts = counts_with(options.ranks);
   std::vector<train::Offer> all = train::offers(config, data, counts, {choose_device(config.device, false)});
   Units units = units_for(all);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
@@ -127,63 +119,7 @@ void print_side_by_side(const train::Config& config, const data::Outline& data, 
   for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   if (options.memory > 0) std::cout << fits(all, options);
   std::cout << std::flush;
-}
-
-// What connects the ranks, and in words where that is from.
-std::pair<train::Rates, std::string> network_of(const PlanOptions& options) {
-  train::Rates said{.bandwidth = options.bandwidth * 1e9, .latency = options.latency / 1e6};
-  std::string from = "as --bandwidth and --latency say";
-  if (options.bandwidth == 0 && options.latency == 0) {
-    said = train::rates_between_ranks(kCpu);
-    from = "as between two ranks in this machine's memory; --bandwidth and --latency say others";
-  }
-  return {said, concat("sending: a collective takes ", fixed(said.latency * 1e6, 1), " us, and its bytes ",
-                       said.bandwidth > 0 ? concat("go at ", amount(said.bandwidth, "B/s")) : "take no time", ", ",
-                       from, "\n")};
-}
-
-// Milliseconds of a step, and of it in which it only sends; efficiency.
-std::string cell_of(const train::StepTime& time, int ranks, double of_one) {
-  return concat(fixed(1e3 * time.step, 2), " / ", fixed(1e3 * time.exposed, 2), " / ",
-                fixed(100 * of_one / (ranks * time.step), 0), " %", time.sending > time.computing ? " s" : "");
-}
-
-int time_steps(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
-  auto [network, words] = network_of(options);
-  Device device = choose_device(config.device, true);
-  train::StepClock clock(config, data, device, options.per_machine, options.threads);
-  std::vector<std::string> strategies = train::strategies_for(config);
-  std::vector<std::vector<std::string>> rows{{"ranks"}};
-  rows[0].insert(rows[0].end(), strategies.begin(), strategies.end());
-  std::set<std::string> reasons;
-  std::map<std::string, double> of_one;
-  for (int ranks : counts_of(options)) {
-    rows.push_back({std::to_string(ranks)});
-    for (const std::string& strategy : strategies) try {
-        train::check_short_batches(train::with_strategy(config, strategy), data, ranks);
-        train::StepTime time = clock.of(strategy, ranks, network);
-        // One rank alone has nobody to share a model with: hybrid is zero3 there.
-        double one = of_one.try_emplace(strategy == "hybrid" ? "zero3" : strategy, time.step * ranks).first->second;
-        rows.back().push_back(cell_of(time, ranks, one));
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::input) throw;
-        rows.back().push_back("-");
-        reasons.insert(error.what());
-      }
-  }
-  std::cout << "predicted, batch " << config.batch
-            << ": ms of a step / ms of it that it only sends / efficiency, which is "
-            << "one rank's time over ranks times this; s: sends longer than it computes\n"
-            << in_columns(rows) << "computing: as timed on this machine's " << device << ", "
-            << (options.per_machine > 1 ? concat("where it has ", options.per_machine, " ranks side by side")
-                                        : "of which a rank has one")
-            << (options.threads > 0 ? concat(", with ", options.threads, options.threads == 1 ? " thread" : " threads")
-                                    : "")
-            << "; --per-machine and --threads say others\n"
-            << words;
-  for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
-  std::cout << std::flush;
-  return 0;
+  return std::ranges::any_of(all, [](const train::Offer& offer) { return offer.why_not.empty(); });
 }
 
 void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
@@ -209,6 +145,34 @@ dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
   return as;
 }
 
+// The plan of one number of ranks.
+fsdp::Plan print_plan(const train::Config& config, const data::Outline& data, const PlanOptions& options,
+                      const Speeds& speeds, const dist::PretendedRanks& as) {
+  train::check_short_batches(config, data, options.ranks, as);
+  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
+  std::cout << "predicted for " << options.ranks << (options.ranks == 1 ? " rank" : " ranks") << ", strategy "
+            << config.strategy << ", batch " << config.batch << ", one step:\n"
+            << predicted.table();
+  if (options.memory > 0)
+    std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
+              << " GiB\n";
+  print_time(predicted, speeds);
+  return predicted;
+}
+
+// How many ranks, and which strategy, is what is asked.
+int print_any_ranks(const train::Config& config, const data::Outline& data, const PlanOptions& options,
+                    const Speeds& speeds, const dist::PretendedRanks& as) {
+  try {
+    print_plan(config, data, options, speeds, as);
+    std::cout << "\n";
+    print_side_by_side(config, data, options, speeds);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input || !print_side_by_side(config, data, options, speeds)) throw;
+  }
+  return 0;
+}
+
 int plan_command(PlanOptions options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
   bool any_ranks = options.ranks == 0 && config.ranks.count == 0;
@@ -224,19 +188,8 @@ int plan_command(PlanOptions options) {
   if (options.time) return time_steps(config, data, options);
   Device device = choose_device(config.device, options.measure);
   dist::PretendedRanks as = ranks_as(options, device);
-  train::check_short_batches(config, data, options.ranks, as);
-  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
-  std::cout << "predicted for " << options.ranks << (options.ranks == 1 ? " rank" : " ranks") << ", strategy "
-            << config.strategy << ", batch " << config.batch << ", one step:\n"
-            << predicted.table();
-  if (options.memory > 0)
-    std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
-              << " GiB\n";
-  print_time(predicted, speeds);
-  if (!options.measure && any_ranks && options.group.empty()) {  // how many, and which strategy, is what is asked
-    std::cout << "\n";
-    print_side_by_side(config, data, options, speeds);
-  }
+  if (!options.measure && any_ranks && options.group.empty()) return print_any_ranks(config, data, options, speeds, as);
+  fsdp::Plan predicted = print_plan(config, data, options, speeds, as);
   if (!options.measure) return 0;
   fsdp::Plan measured = train::plan(config, data, options.ranks, device, as);
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();

@@ -98,8 +98,8 @@ void export_folder(const ModelOptions& options, const ExportSource& source, cons
   HeldSignals signals;
   Context context;
   TagScope owner(Category::other);
-  check_model(source.weights, *make_model(options));
-  SafetensorsFile weights(source.weights, SafetensorsFile::Access::read);
+  const SafetensorsFile& weights = source.weights->file();
+  check_model(*source.weights, *make_model(options));
   Layout layout = layout_of(options);
   Unfinished folder(to);
   write_file(folder / kConfigFile,

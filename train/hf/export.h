@@ -1,16 +1,18 @@
 #pragma once
 // A trained model as a Hugging Face folder: config.json, model.safetensors, and the tokenizer's files.
 
+#include <memory>
 #include <string>
 
+#include <shardgrad/train/checkpoint/weights.h>
 #include <shardgrad/train/hf/config.h>
 
 namespace shardgrad::train::hf {
 
 /// Where an exported folder's files but the weights come from.
 struct ExportSource {
-  std::string weights;    ///< a safetensors file of the model's parameters
-  std::string tokenizer;  ///< a folder, whose files of a tokenizer are copied; empty: none
+  std::shared_ptr<const FileWeights> weights;  ///< the model's parameters
+  std::string tokenizer;                       ///< a folder, whose files of a tokenizer are copied; empty: none
   TokenIds tokens = {};
 };
 
