@@ -196,8 +196,8 @@ struct CrossEntropyArgs {
   int64_t classes = 0;  ///< the columns that there are, from the first on; others have gradient 0. 0: all
   int64_t classes_of(int64_t columns) const { return classes > 0 ? classes : columns; }
 };
-/// (loss, lse f64, logits(key), labels i64): loss = scale · Σ (lse - logits[label]) over rows whose label is not ignored.
-/// lse is f64 of any logits: what f32 has beside logits of 1e6 is 0.06 apart.
+/// (loss, lse (rows, 2), logits(key), labels i64): loss = scale · Σ (lse - logits[label]) over rows whose label is not
+/// ignored. lse is the largest logit of a row and log Σ exp(logit - largest): their sum would lose the digits of the second.
 /// Throws Error(input) naming row and label when a label is out of range.
 extern Slot<OutView, OutView, View, View, CrossEntropyArgs> cross_entropy;
 /// (dx, dloss, logits(key), lse, labels, args); dx may be the logits.

@@ -58,9 +58,9 @@ struct LinearCrossEntropy final : Node {
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     const Tensor &x = saved(0), &weight = saved(1), &labels = saved(2), &lse = saved(3), &count = saved(4);
     Tensor dloss = count.defined() ? div(dy[0], count) : dy[0], kept = rows == 0 ? take_saved(5) : Tensor();
-    Tensor room = kept.defined() && kept.unique() ? kept.detach() : room_for(kept, weight, lse.numel());
+    Tensor room = kept.defined() && kept.unique() ? kept.detach() : room_for(kept, weight, lse.size(0));
     Out to_x = destination(dx[0]), to_weight = destination(dx[1]);
-    for_parts(lse.numel(), rows, [&](int64_t begin, int64_t end) {
+    for_parts(lse.size(0), rows, [&](int64_t begin, int64_t end) {
       Tensor slopes = room.alias_rows(0, end - begin), logits = kept.defined() ? kept : slopes;
       Tensor in = x.defined() ? x.alias_rows(begin, end) : Tensor();
       if (!kept.defined()) make_logits(logits, in, weight);
@@ -170,7 +170,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::optional<d
   check_cross_entropy(logits, labels, given, classes);
   double count = given.value_or(0);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
-  Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, {DType::f64, logits.device()}), rows;
+  Tensor loss = empty({}, wide), lse = empty({logits.size(0), 2}, wide), rows;
   kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index, classes};
   launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
   if (count == 0) {
@@ -190,7 +190,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   check_linear_cross_entropy(x, weight, labels, options);
   int64_t count = x.size(0), each = options.rows > 0 ? std::min(options.rows, count) : count;
   TensorOptions wide{sum_dtype(x.dtype()), x.device()};
-  Tensor loss = empty({}, wide), lse = empty({count}, {DType::f64, x.device()}), counted;
+  Tensor loss = empty({}, wide), lse = empty({count, 2}, wide), counted;
   Tensor logits = empty({each, weight.size(0)}, {x.dtype(), x.device()});
   double batch = options.count.value_or(0), scale = batch > 0 ? 1 / batch : 1.0;
   kernels::CrossEntropyArgs args{scale, options.ignore_index, options.classes};

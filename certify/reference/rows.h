@@ -277,10 +277,10 @@ inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, k
     Together row = Together::row(logits.shape, r);
     row.count = args.classes_of(row.count);
     ExpSum e(logits, row);
-    double row_lse = e.top + std::log(e.sum);
-    put_wanted(lse, r, row_lse);
+    put_wanted(lse, 2 * r, e.top);
+    put_wanted(lse, 2 * r + 1, std::log(e.sum));
     int64_t label = get_integer(labels, r);
-    if (label != args.ignore_index) sum += row_lse - get(logits, r * logits.shape[-1] + label);
+    if (label != args.ignore_index) sum += std::log(e.sum) + e.top - get(logits, r * logits.shape[-1] + label);
   }
   put(loss, 0, args.scale * sum);
 }
@@ -290,7 +290,8 @@ inline void cross_entropy_backward(OutView dx, View dloss, View logits, View lse
   int64_t cols = logits.shape[-1];
   for (int64_t i = 0; i < logits.numel(); ++i) {
     int64_t label = get_integer(labels, i / cols);
-    double slope = std::exp(get(logits, i) - get(lse, i / cols)) - (label == i % cols ? 1 : 0);
+    double slope =
+        std::exp(get(logits, i) - get(lse, i / cols * 2) - get(lse, i / cols * 2 + 1)) - (label == i % cols ? 1 : 0);
     bool counts = label != args.ignore_index && i % cols < args.classes_of(cols);
     put(dx, i, counts ? get(dloss, 0) * args.scale * slope : 0);
   }

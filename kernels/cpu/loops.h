@@ -72,11 +72,11 @@ struct RowLoops {
   SoftmaxBackward softmax_backward[kFloatCount];
   void (*softmax_columns[kFloatCount])(void* y, const void* x, const SoftmaxColumns&);
   void (*softmax_columns_backward[kFloatCount])(void* dx, const void* dy, const void* y, const SoftmaxColumns&);
-  /// lse[r] = log Σ exp(x[r · stride + c])
-  void (*log_sum_exp[kFloatCount])(double* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
-  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore` and in columns
-  /// from `classes` on; dx may be x
-  void (*cross_entropy_backward[kFloatCount])(void* dx, const void* x, const double* lse, const int64_t* labels,
+  /// lse[2r] = max x[r · stride + c], lse[2r + 1] = log Σ exp(x[r · stride + c] - max); float, or double for f64
+  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
+  /// dx[r, c] = k · (exp(x[r, c] - lse[2r] - lse[2r + 1]) - (c == labels[r])), and 0 in rows whose label is `ignore`
+  /// and in columns from `classes` on; dx may be x
+  void (*cross_entropy_backward[kFloatCount])(void* dx, const void* x, const void* lse, const int64_t* labels,
                                               int64_t rows, int64_t cols, int64_t classes, double k, int64_t ignore,
                                               bool accumulate);
 };

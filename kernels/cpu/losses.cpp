@@ -82,16 +82,18 @@ void check_labels(View labels, int64_t classes, int64_t ignore) {
 }
 
 // Σ (lse - x[label]) over rows [begin, begin + n) that count; writes lse where it is wanted.
-template <class T>
+template <class T, class S>
 double loss_of_rows(const T* x, const int64_t* label, OutView lse, int64_t begin, int64_t n, int64_t cols,
                     CrossEntropyArgs args) {
-  double row_lse[kLossRows];
+  S row_lse[2 * kLossRows];
   loops().rows.log_sum_exp[int(dtype_of<T>)](row_lse, x + begin * cols, n, args.classes_of(cols), cols);
   double total = 0;
   for (int64_t r = 0; r < n; ++r) {
     int64_t row = begin + r;
-    if (lse.defined()) put(lse.as<double>()[row], row_lse[r], lse.beta != 0);
-    if (label[row] != args.ignore_index) total += row_lse[r] - convert<double>(x[row * cols + label[row]]);
+    for (int64_t k : {2 * r, 2 * r + 1})
+      if (lse.defined()) put(lse.as<S>()[2 * begin + k], row_lse[k], lse.beta != 0);
+    if (label[row] == args.ignore_index) continue;
+    total += double(row_lse[2 * r + 1]) + (double(row_lse[2 * r]) - convert<double>(x[row * cols + label[row]]));
   }
   return total;
 }
@@ -100,10 +102,11 @@ void cross_entropy(const Launch& launch, OutView loss, OutView lse, View logits,
   int64_t cols = logits.shape[-1];
   check_labels(labels, args.classes_of(cols), args.ignore_index);
   double sum = dispatch_floats(logits.dtype, [&]<class T>() {
+    using S = std::conditional_t<std::is_same_v<T, double>, double, float>;
     return sum_chunks(
         launch.threads, labels.numel(),
         [&](int64_t begin, int64_t n) {
-          return loss_of_rows<T>(logits.as<T>(), labels.as<int64_t>(), lse, begin, n, cols, args);
+          return loss_of_rows<T, S>(logits.as<T>(), labels.as<int64_t>(), lse, begin, n, cols, args);
         },
         kLossRows, 4 * cols);
   });
@@ -118,7 +121,7 @@ void cross_entropy_backward(const Launch& launch, OutView dx, View dloss, View l
   size_t row = size_t(cols) * size_of(logits.dtype);
   auto loop = loops().rows.cross_entropy_backward[int(logits.dtype)];
   parallel_for(launch.threads, labels.numel(), grain_for(4 * cols), [&](int64_t begin, int64_t end) {
-    loop(dx.as<char>() + begin * row, logits.as<char>() + begin * row, lse.as<double>() + begin,
+    loop(dx.as<char>() + begin * row, logits.as<char>() + begin * row, lse.as<char>() + 2 * begin * size_of(lse.dtype),
          labels.as<int64_t>() + begin, end - begin, cols, args.classes_of(cols), k, args.ignore_index, dx.beta != 0);
   });
 }

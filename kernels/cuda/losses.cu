@@ -119,7 +119,7 @@ template <class S> struct Exponentials {
 
 // losses[row] = lse - x[label], 0 where the label is ignored
 template <class T, class S = Compute<T>>
-__global__ void cross_entropy_kernel(double* losses, double* lse, bool accumulate, const T* x, const int64_t* labels,
+__global__ void cross_entropy_kernel(double* losses, S* lse, bool accumulate, const T* x, const int64_t* labels,
                                      int cols, int classes, int64_t ignore, bool packed) {
   constexpr int together = 4;  // packs on their way before the first is needed
   int64_t row = blockIdx.x, label = labels[row];
@@ -137,9 +137,9 @@ __global__ void cross_entropy_kernel(double* losses, double* lse, bool accumulat
   }
   auto [top, sum] = mine.joined();
   if (threadIdx.x > 0) return;
-  double row_lse = double(top) + double(std::log(sum));
-  if (lse) store(lse + row, row_lse, accumulate);
-  losses[row] = label == ignore ? 0 : row_lse - double(load(x + label));
+  S log_sum = std::log(sum);
+  if (lse) store(lse + 2 * row, top, accumulate), store(lse + 2 * row + 1, log_sum, accumulate);
+  losses[row] = label == ignore ? 0 : double(log_sum) + (double(top) - double(load(x + label)));
 }
 
 struct RowLoss {
@@ -154,7 +154,7 @@ void cross_entropy(const Launch& how, OutView loss, OutView lse, View logits, Vi
     Scratch losses(how, size_t(rows) * sizeof(double));
     if (rows > 0)
       launch<cross_entropy_kernel<T>>(how, {blocks_for(rows, 1), threads_for((classes + kPackOf<T> - 1) / kPackOf<T>)},
-                                      losses.as<double>(), lse.as<double>(), lse.beta != 0, logits.as<T>(),
+                                      losses.as<double>(), lse.as<S>(), lse.beta != 0, logits.as<T>(),
                                       labels.as<int64_t>(), cols, classes, args.ignore_index,
                                       rows_packed(logits.as<T>(), cols));
     sum_rows<double, 1>(how, RowLoss{losses.as<double>()}, Write<S>{loss.as<S>(), loss.beta != 0, args.scale}, 1, rows);
@@ -162,19 +162,19 @@ void cross_entropy(const Launch& how, OutView loss, OutView lse, View logits, Vi
 }
 
 template <class T, class S = Compute<T>>
-__global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x, const double* lse,
-                                              const int64_t* labels, int cols, int classes, double scale,
-                                              int64_t ignore, bool packed, bool accumulate) {
+__global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x, const S* lse, const int64_t* labels,
+                                              int cols, int classes, double scale, int64_t ignore, bool packed,
+                                              bool accumulate) {
   int64_t row = blockIdx.x, label = labels[row];
   if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
   x += row * cols, dx += row * cols;
-  double row_lse = load(lse + row);
-  S shift = S(row_lse), rest = S(row_lse - double(shift)), factor = label == ignore ? S(0) : S(scale * double(*dloss));
+  S top = load(lse + 2 * row), log_sum = load(lse + 2 * row + 1),
+    factor = label == ignore ? S(0) : S(scale * double(*dloss));
   for (int first = int(threadIdx.x) * kPackOf<T>; first < cols; first += int(blockDim.x) * kPackOf<T>) {
     RowPack<T> pack = load_part(x, first, cols, packed);
     store_part(dx, first, cols, packed, accumulate, [&](int e) {
       int c = first + e;
-      S slope = std::exp(convert<S>(pack[e]) - shift - rest) - S(label == c);
+      S slope = std::exp(convert<S>(pack[e]) - top - log_sum) - S(label == c);
       return label == ignore || c >= classes ? S(0) : factor * slope;
     });
   }
@@ -188,7 +188,7 @@ void cross_entropy_backward(const Launch& how, OutView dx, View dloss, View logi
     using S = Compute<T>;
     Config config{blocks_for(labels.numel(), 1), threads_for((cols + kPackOf<T> - 1) / kPackOf<T>)};
     bool packed = rows_packed(logits.as<T>(), cols) && rows_packed(dx.as<T>(), cols);
-    launch<cross_entropy_backward_kernel<T>>(how, config, dx.as<T>(), dloss.as<S>(), logits.as<T>(), lse.as<double>(),
+    launch<cross_entropy_backward_kernel<T>>(how, config, dx.as<T>(), dloss.as<S>(), logits.as<T>(), lse.as<S>(),
                                              labels.as<int64_t>(), cols, args.classes_of(cols), args.scale,
                                              args.ignore_index, packed, dx.beta != 0);
   });

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <random>
 #include <vector>
 
@@ -98,7 +97,6 @@ struct Tolerance {
   double roundings = 4;
   bool accumulates = true;             ///< false: only beta 0 is allowed
   bool independent_of_threads = true;  ///< to the bit
-  std::optional<DType> computed = {};  ///< with fewer digits than the output's dtype has
 };
 
 inline double rounding_of(DType dtype) {
@@ -124,8 +122,7 @@ inline void expect_close(const Buffer& actual, const Buffer& expected, const Buf
   for (const std::vector<double>& values : {es, old.values()})
     for (double value : values)
       if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  double rounding = std::max(rounding_of(actual.dtype()), tolerance.computed ? rounding_of(*tolerance.computed) : 0);
-  double limit = (tolerance.roundings + beta) * rounding * largest;
+  double limit = (tolerance.roundings + beta) * rounding_of(actual.dtype()) * largest;
   ASSERT_EQ(as.size(), es.size()) << what;
   for (size_t i = 0; i < es.size(); ++i) {
     double a = as[i], e = es[i];

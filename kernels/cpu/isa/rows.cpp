@@ -150,17 +150,18 @@ template <class T> void softmax_columns_backward(void* dx_, const void* dy_, con
   });
 }
 
-template <class T> void log_sum_exp(double* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
+template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
   for (int64_t r = 0; r < rows; ++r, x += stride) {
     auto [high, total] = exp_sum(x, cols, [](auto...) {});
-    lse[r] = double(high) + double(log(splat<V>(total))[0]);
+    static_cast<ScalarOf<T>*>(lse)[2 * r] = high;
+    static_cast<ScalarOf<T>*>(lse)[2 * r + 1] = log(splat<V>(total))[0];
   }
 }
 
 template <class T>
-void cross_entropy_backward(void* dx_, const void* x_, const double* lse, const int64_t* labels, int64_t rows,
+void cross_entropy_backward(void* dx_, const void* x_, const void* lse_, const int64_t* labels, int64_t rows,
                             int64_t cols, int64_t classes, double k_, int64_t ignore, bool accumulate) {
   using V = VectorOf<T>;
   T* dx = static_cast<T*>(dx_);
@@ -169,8 +170,8 @@ void cross_entropy_backward(void* dx_, const void* x_, const double* lse, const 
   for (int64_t r = 0; r < rows; ++r, dx += cols, x += cols) {
     bool counts = labels[r] != ignore;
     if (!counts && accumulate) continue;
-    auto shift = ScalarOf<T>(lse[r]), rest = ScalarOf<T>(lse[r] - double(shift));
-    auto softmax = [shift = splat<V>(shift), rest = splat<V>(rest)](V x) { return exp(x - shift - rest); };
+    auto* lse = static_cast<const ScalarOf<T>*>(lse_) + 2 * r;
+    auto softmax = [top = splat<V>(lse[0]), log_sum = splat<V>(lse[1])](V x) { return exp(x - top - log_sum); };
     T* label = dx + labels[r];
     V result{};  // at the label; read first, since dx may be x
     if (counts) result = k * (softmax(splat_load(x + labels[r])) - 1.0f);
