@@ -141,7 +141,7 @@ TEST(Streams, ATraceShowsWhatComputeWaitsForAndWhenUnitsAreReleased) {
         auto gather = std::ranges::find_if(records, same);
         ASSERT_NE(gather, records.end());
         EXPECT_EQ(gather->op + " " + gather->unit, "all_gather " + wait->unit);
-        EXPECT_GT(wait->end - wait->begin, 0.015) << name_of(device.kind);
+        EXPECT_LT(wait->begin, gather->end) << name_of(device.kind);
         EXPECT_GE(wait->end, gather->end);
         for (const Record& record : records) {
           EXPECT_TRUE(record.op != "forward" || record.begin >= wait->end) << "computes with what it waited for";
