@@ -195,6 +195,10 @@ void register_buffer(nb::handle self, const std::string& name, const Tensor& val
 void register_as_parameter(nb::handle self, const std::string& name, nb::handle value) {
   SG_CHECK(value.is_none() || nb::isinstance<ParameterTensor>(value), "register_parameter: '", name,
            "' is no nn.Parameter, and not None");
+  bool is_own = entry_named(nb::cast<nn::Module&>(self).own_parameters(), name) != nullptr;
+  SG_CHECK(!name.empty() && name.find('.') == name.npos && (is_own || !nb::hasattr(self.type(), name.c_str())),
+           "register_parameter: '", name,
+           "' is no name for a parameter: it has a dot, is empty, or means something else here");
   self.attr("__setattr__")(name, value);
 }
 

@@ -92,8 +92,8 @@ class PythonFunction final : public Node {
 
 OutputMeta meta_of(const Tensor& x) { return {x.shape(), x.dtype(), x.device()}; }
 
-void keep(PythonFunction& node, FunctionContext& context, std::span<const Tensor> results,
-          std::span<const Tensor> outputs) {
+void keep_saved(PythonFunction& node, FunctionContext& context, std::span<const Tensor> results,
+                std::span<const Tensor> outputs) {
   for (const Tensor& tensor : context.to_save) {
     auto same = [&](const Tensor& result) { return tensor.defined() && result.same_as(tensor); };
     auto found = std::ranges::find_if(results, same);
@@ -132,7 +132,7 @@ nb::object apply(nb::object type, const nb::args& args) {
     node->slots = slots;
     for (const Tensor& x : inputs) node->inputs.push_back(meta_of(x));
     for (const Tensor& y : outputs) node->outputs.push_back(meta_of(y));
-    keep(*node, context, results, outputs);
+    keep_saved(*node, context, results, outputs);
     node->context = &context, context.node = node, context.recorded = true;
   }
   return with_tensors(result, outputs);

@@ -19,7 +19,7 @@
 namespace shardgrad::python {
 namespace {
 
-PyObject* make(nb::module_& m, const char* name, const char* doc, nb::handle bases) {
+PyObject* make_error(nb::module_& m, const char* name, const char* doc, nb::handle bases) {
   std::string full = std::string("shardgrad.") + name;
   nb::object type = nb::steal(PyErr_NewExceptionWithDoc(full.c_str(), doc, bases.ptr(), nullptr));
   if (!type.is_valid()) nb::raise_python_error();
@@ -92,14 +92,14 @@ std::exception_ptr failure_of(nb::handle exception) {
 }
 
 void bind_errors(nb::module_& m) {
-  types.error = make(m, "Error", "What the library throws. Its own bugs are of this type itself.",
-                     nb::handle(PyExc_RuntimeError));
+  types.error = make_error(m, "Error", "What the library throws. Its own bugs are of this type itself.",
+                           nb::handle(PyExc_RuntimeError));
   auto with = [&](PyObject* other) { return nb::make_tuple(nb::handle(types.error), nb::handle(other)); };
-  types.input = make(m, "InputError", "Refused input: shapes, dtypes, options, files.", with(PyExc_ValueError));
-  types.missing = make(m, "MissingError", "A device or library that is not there.", nb::handle(types.error));
-  types.memory = make(m, "OutOfMemoryError", "A device or the host has no memory left.", with(PyExc_MemoryError));
+  types.input = make_error(m, "InputError", "Refused input: shapes, dtypes, options, files.", with(PyExc_ValueError));
+  types.missing = make_error(m, "MissingError", "A device or library that is not there.", nb::handle(types.error));
+  types.memory = make_error(m, "OutOfMemoryError", "A device or the host has no memory left.", with(PyExc_MemoryError));
   types.rank_failed =
-      make(m, "RankFailedError", "Another rank has failed; the message names it.", nb::handle(types.error));
+      make_error(m, "RankFailedError", "Another rank has failed; the message names it.", nb::handle(types.error));
   nb::register_exception_translator(translate);
 }
 

@@ -93,7 +93,7 @@ Tensor from_dlpack(nb::handle object) {
   });
 }
 
-Tensor copied(nb::handle object) {
+Tensor values_of(nb::handle object) {
   enter_context();
   return taken(object, [](auto* lent, nb::object&, const char*) {
     Wait wait;
@@ -184,7 +184,7 @@ Tensor of_array(nb::handle data, std::optional<DType> dtype, const DeviceName& d
   if (nb::hasattr(array, "flags") && nb::hasattr(array, "copy") &&
       !nb::cast<bool>(array.attr("flags").attr("writeable")))
     array = array.attr("copy")();
-  Tensor copy = copied(array);
+  Tensor copy = values_of(array);
   Wait wait;
   NoGrad no_grad;
   Tensor result = copy.to(dtype.value_or(copy.dtype()));

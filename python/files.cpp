@@ -31,7 +31,7 @@ State load(const std::filesystem::path& path) {
   return state;
 }
 
-using Sharded = std::shared_ptr<fsdp::Sharded>;
+using Handle = std::shared_ptr<fsdp::Sharded>;
 
 // One optimizer, or a list of them.
 using Some = std::variant<optim::Optimizer*, std::vector<optim::Optimizer*>>;
@@ -42,7 +42,7 @@ train::SavedOptimizers optimizers_of(const Some& some) {
   return all;
 }
 
-std::string save_checkpoint(const std::filesystem::path& run, nn::Module& model, const Sharded& sharded,
+std::string save_checkpoint(const std::filesystem::path& run, nn::Module& model, const Handle& sharded,
                             const Some& optimizer, int64_t step, int64_t samples, int64_t keep) {
   std::filesystem::create_directories(run);
   return train::save_checkpoint(run.string(), train::Config(), {.step = step, .samples = samples},
@@ -50,7 +50,7 @@ std::string save_checkpoint(const std::filesystem::path& run, nn::Module& model,
 }
 
 std::optional<std::map<std::string, int64_t>> load_checkpoint(const std::filesystem::path& run, nn::Module& model,
-                                                              const Sharded& sharded, const Some& optimizer) {
+                                                              const Handle& sharded, const Some& optimizer) {
   std::optional<std::string> folder = train::latest_checkpoint(run.string());
   if (!folder) return std::nullopt;
   train::Manifest manifest =

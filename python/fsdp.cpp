@@ -92,7 +92,7 @@ struct SummonScope {
   }
 };
 
-void bind_scopes(nb::module_& m) {
+void bind_fsdp_scopes(nb::module_& m) {
   nb::class_<NoSyncScope>(m, "_NoSync").def("close", [](NoSyncScope& s) { s.scope.reset(); });
   m.def(
       "_no_sync", [](Handle sharded) { return NoSyncScope{std::make_unique<fsdp::NoSync>(*sharded)}; }, Waits());
@@ -247,7 +247,7 @@ void bind_fsdp(nb::module_& m) {
   nb::module_ f = m.def_submodule("_fsdp");
   bind_policies(f);
   bind_sharded(f);
-  bind_scopes(f);
+  bind_fsdp_scopes(f);
   bind_plan(f);
   f.def("fully_shard", shard, "module"_a, "group"_a = nb::none(), nb::kw_only(), "strategy"_a = "zero3",
         "keep_params"_a = false, "shard_ranks"_a = 0, "reshard_after_forward"_a = 0, "prefetch"_a = 1,

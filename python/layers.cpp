@@ -242,7 +242,7 @@ void bind_reduced_loss(nb::module_& m) {
         SG_CHECK(count != 0.0 || each.numel() == 0, op, ": count 0, but there are losses of shape ", each.shape(),
                  "; the count is that of the whole batch, over all ranks");
         check_loss_count(op.c_str(), count, needs_grad(each), "its own part", "elements");
-        return sum(each) / count.value_or(double(std::max<int64_t>(each.numel(), 1)));
+        return sum(each) / (each.numel() == 0 ? 1 : count.value_or(double(each.numel())));
       },
       "op"_a, "losses"_a, "reduction"_a, "count"_a.none(), Waits());
 }

@@ -86,7 +86,7 @@ nb::object made_by(nb::handle self) {
                                       : nb::make_tuple(nb::type<nn::Module>(), nb::dict());
 }
 
-nb::tuple reduced(nb::handle self) {
+nb::tuple reduced_module(nb::handle self) {
   auto& module = nb::cast<nn::Module&>(self);
   check_copyable(module);
   {
@@ -112,7 +112,7 @@ void share_parts(nn::Module& made, const nn::Module& module) {
 }
 
 // A second module with the same parts.
-nb::object copied(nb::handle self) {
+nb::object copied_module(nb::handle self) {
   auto& module = nb::cast<nn::Module&>(self);
   check_copyable(module);
   if (!dynamic_cast<PythonModule*>(&module)) {  // its parameters begin with the names that they have here
@@ -132,7 +132,7 @@ nb::object copied(nb::handle self) {
 }
 
 // As pickle does, which knows what to call for a module's state.
-nb::object deep_copied(nb::handle self, nb::dict memo) {
+nb::object deep_copied_module(nb::handle self, nb::dict memo) {
   nb::object copy = nb::module_::import_("copy").attr("deepcopy"), state = self.attr("__reduce_ex__")(4);
   if (nb::len(state) < 6)  // a class's own __reduce__
     return nb::module_::import_("copy").attr("_reconstruct")(self, memo, *nb::borrow<nb::tuple>(state));
@@ -215,9 +215,9 @@ void set_parts(nb::handle self, nb::handle parts) {
 }  // namespace
 
 void bind_module_copies(ModuleClass& module) {
-  module.def("__reduce__", reduced)
-      .def("__copy__", copied)
-      .def("__deepcopy__", deep_copied, "memo"_a)
+  module.def("__reduce__", reduced_module)
+      .def("__copy__", copied_module)
+      .def("__deepcopy__", deep_copied_module, "memo"_a)
       .def("__getstate__", attributes_of, "Attributes that are no parts, which copies have by themselves.")
       .def("__setstate__", set_state, "state"_a.none(), "Takes such attributes.")
       .def("_set_parts", set_parts);

@@ -85,7 +85,7 @@ nb::object apply(nb::handle self, nb::handle function) {
 // By its name below: "blocks.0.up"; "" is the module itself.
 nb::object get_submodule(nb::handle self, const std::string& target) {
   nb::object found = nb::borrow(self);
-  for (size_t begin = 0; begin < target.size();) {
+  for (size_t begin = 0; !target.empty() && begin <= target.size();) {
     size_t end = std::min(target.find('.', begin), target.size());
     std::string name = target.substr(begin, end - begin);
     nb::object next;

@@ -556,3 +556,41 @@ def test_muon_takes_pytorchs_arguments_and_matrices_only():
         sg.optim.Muon([w], adjust_lr_fn="adam")
     with pytest.raises(sg.InputError, match="ns_coefficients"):
         sg.optim.Muon([w], ns_coefficients=(1., 2.))
+
+
+def test_cosine_similarity_is_finite_where_a_norm_overflows():
+    x = sg.full((1, 4), 40000., dtype=sg.float16).requires_grad_()
+    cosine = F.cosine_similarity(x, sg.ones(1, 4, dtype=sg.float16))
+    assert cosine.tolist() == [0.0]
+
+
+def test_the_mean_of_no_losses_is_0_whatever_the_count():
+    empty = sg.zeros(0)
+    for loss in F.binary_cross_entropy, F.mse_loss:
+        assert loss(empty, empty, count=0).item() == 0 and loss(empty, empty, count=4).item() == 0
+
+
+def test_names_that_mean_something_else_are_no_parameters():
+    module = nn.Sequential(nn.ReLU())
+    for name in "forward", "", "a.b", "state_dict":
+        with pytest.raises(sg.InputError, match="is no name for a parameter"):
+            module.register_parameter(name, None)
+    with pytest.raises(sg.InputError, match="has no module ''"):
+        module.get_submodule("0.")
+
+
+def test_milestones_go_up_and_a_refused_scheduler_changes_nothing():
+    optimizer = sg.optim.SGD([nn.Parameter(sg.ones(2))], lr=1.)
+    schedulers = [sg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.) for _ in range(3)]
+    with pytest.raises(sg.InputError, match="do not go up"):
+        sg.optim.lr_scheduler.SequentialLR(optimizer, schedulers, [5, 3])
+    with pytest.raises(sg.InputError):
+        sg.optim.lr_scheduler.OneCycleLR(optimizer, 2., 9, last_epoch=5)
+    assert sg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.).get_last_lr() == [1.]
+
+
+def test_loaders_take_pytorchs_order_of_arguments():
+    loader = sg.utils.data.DataLoader(list(range(10)), 1, False, None, [[0, 1], [2]])
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2]]
+    with pytest.raises(sg.InputError, match="num_samples 3 of no samples"):
+        sg.utils.data.RandomSampler([], num_samples=3)

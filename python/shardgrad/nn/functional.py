@@ -67,7 +67,7 @@ def _broadcast(x: Tensor, other: Tensor) -> Tensor:
 def _direction(x: Tensor, dim: int, eps: float) -> Tensor:
     """normalize, with the norm's own gradient where it counts as eps, too, as PyTorch's cosine_similarity has it."""
     size = x.norm(2, dim, True)
-    return x / (size + (size.clamp(min=eps) - size).detach())
+    return x / (size + (eps - size).clamp(min=0).detach())
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

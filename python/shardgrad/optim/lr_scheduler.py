@@ -170,6 +170,8 @@ class SequentialLR(LRScheduler):
         if len(schedulers) != len(milestones) + 1 or any(each.optimizer is not optimizer for each in schedulers):
             raise InputError(f"SequentialLR: {len(schedulers)} schedulers, {len(milestones)} milestones; it takes one "
                              "scheduler more, all of this optimizer")
+        if any(later < before for before, later in zip(milestones, milestones[1:])):
+            raise InputError(f"SequentialLR: milestones {list(milestones)} do not go up")
         self.optimizer, self.last_epoch = optimizer, 0
         self._schedulers, self._milestones = list(schedulers), list(map(plain, milestones))
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
@@ -219,6 +221,7 @@ class OneCycleLR(LRScheduler):
                  epochs: Optional[int] = None, steps_per_epoch: Optional[int] = None, pct_start: float = 0.3,
                  anneal_strategy: str = "cos", cycle_momentum: bool = False, div_factor: float = 25.0,
                  final_div_factor: float = 1e4, last_epoch: int = -1):
+        _check_begins(self, last_epoch)
         if cycle_momentum:
             raise InputError("OneCycleLR: an optimizer keeps its momentum; cycle_momentum=False")
         if total_steps is None and epochs is not None and steps_per_epoch is not None:

@@ -49,10 +49,9 @@ class DataLoader:
     """
 
     def __init__(self, dataset: Dataset[Any], batch_size: int = 1, shuffle: Optional[bool] = False,
-                 sampler: Optional[Iterable[Any]] = None, drop_last: bool = False,
-                 collate_fn: Optional[Callable[[list], Any]] = None, *, batch_sampler: Optional[Iterable[Any]] = None,
-                 num_workers: int = 0, pin_memory: bool = False, timeout: float = 0,
-                 worker_init_fn: Optional[Callable[[int], None]] = None, multiprocessing_context: Any = None,
+                 sampler: Optional[Iterable[Any]] = None, batch_sampler: Optional[Iterable[Any]] = None, num_workers: int = 0,
+                 collate_fn: Optional[Callable[[list], Any]] = None, pin_memory: bool = False, drop_last: bool = False,
+                 timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None, multiprocessing_context: Any = None, *,
                  persistent_workers: bool = False, prefetch_factor: Optional[int] = None, generator: Any = None,
                  pin_memory_device: str = ""):
         check_no_generator("DataLoader", generator)

@@ -96,6 +96,8 @@ class RandomSampler(_Drawn):
         _check_truth("RandomSampler", replacement)
         if num_samples is not None:
             check_count("RandomSampler", "num_samples", num_samples)
+        if num_samples is not None and len(data_source) == 0:
+            raise InputError(f"RandomSampler: num_samples {num_samples} of no samples")
         self.data_source, self.replacement, self._num_samples = data_source, replacement, num_samples
 
     @property
