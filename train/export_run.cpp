@@ -37,8 +37,8 @@ static hf::TokenIds ends_of(const std::string& run) {
 
 int64_t export_run(const Config& config, const std::string& from, const std::string& to) {
   hf::ModelOptions options = hf::options_of(config.model);
+  std::string run = run_of(from);  // while it is there
   Verified used = verify_used_checkpoint(from);
-  std::string run = run_of(from);
   hf::ExportSource source{used.model, run, ends_of(run)};
   if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
     source.tokenizer = config.init_from;

@@ -64,7 +64,7 @@ def plan(ranks):
     expect(far.returncode == 0 and all(0.1e3 < float(cell) < 5e3 for row in far.stdout.splitlines()[3:15] for cell in re.findall(r"([\d.]+) / [\d.]+ /", row)), far)
     most = 32 * len(os.sched_getaffinity(0))
     if most < 1024:
-        crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", most + 1])
+        crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", str(most + 1)])
         expect(crowd.returncode == 2 and f"{most + 1} ranks cannot be timed side by side on " in crowd.stderr, crowd)
     large = call([PROGRAM, "plan", CONFIG, "--time", "--set", "model.layers=[784,2000000,2000000,10]"])
     expect(large.returncode == 0 and "to time the step of one rank alone takes " in large.stdout and large.stdout.count("-") > 50, large)

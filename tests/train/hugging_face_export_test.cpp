@@ -122,11 +122,13 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
 
 // A run that goes on may remove it meanwhile.
 TEST_F(HuggingFaceRun, TheModelOfARunIsOpenedOnce) {
-  FolderCopy from("gpt2");
-  train::Config config = config_of(from.path());
+  FolderCopy begin("gpt2");
+  train::Config config = config_of(begin.path());
   std::string run = train(config, 1);
-  EXPECT_EQ(times_opened(run + "/step-2/model.safetensors", [&] { train::export_run(config, run, folder_ / "out"); }),
-            1);
+  for (const char* from : {"", "/step-2"})
+    EXPECT_EQ(times_opened(run + "/step-2/model.safetensors",
+                           [&] { train::export_run(config, run + from, folder_ / concat("out", from[0] != 0)); }),
+              1);
 }
 
 TEST_F(HuggingFaceRun, APaddedTableIsCut) {

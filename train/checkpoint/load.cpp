@@ -56,10 +56,16 @@ void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes
              "', which was saved: the file is of another checkpoint. ", kOlderCheckpoint);
 }
 
-void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {
+// Tensors and header, by what every rank has read of the manifest.
+void check_saved(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected,
+                 const Manifest& manifest) {
   Hashes mine;
   dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world.rank(), world.size()); });
-  check_hashes(file, sum_over_ranks(world, mine), expected);
+  Hashes found = sum_over_ranks(world, mine);
+  dist::together(world, {"", "checkpoint"}, [&] {
+    check_hashes(file, found, expected);
+    check_header(file, manifest);
+  });
 }
 
 // A step that is not that of the weights would repeat or leave out some.
@@ -170,11 +176,8 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
     check_fits(*optimizer, optimizer_specs(state.optimizers, given));
   });
-  check_hashes(model->file(), world, manifest.model);
-  check_hashes(optimizer->file(), world, manifest.optimizer);
-  dist::together(world, {"", "checkpoint"}, [&] {
-    for (const auto& weights : {&model, &optimizer}) check_header((*weights)->file(), manifest);
-  });
+  check_saved(model->file(), world, manifest.model, manifest);
+  check_saved(optimizer->file(), world, manifest.optimizer, manifest);
   fill_model(state.model, state.sharded, *model);
   read_optimizers(optimizer->file(), state);
   return manifest;
@@ -210,8 +213,7 @@ LoadedWeights load_weights(const std::string& folder, nn::Module& model, fsdp::S
     weights.emplace(folder + "/" + kModelFile);
     check_fits(*weights, model_specs(model, sharded), true);
   });
-  check_hashes(weights->file(), world, manifest.model);
-  dist::together(world, {"", "checkpoint"}, [&] { check_header(weights->file(), manifest); });
+  check_saved(weights->file(), world, manifest.model, manifest);
   fill_model(model, sharded, *weights);
   return {manifest.reached.step, weights->file().metadata()};
 }

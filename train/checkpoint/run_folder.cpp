@@ -140,14 +140,16 @@ void check_own(const std::string& folder) {
 
 std::string step_folder(int64_t step) { return concat(kPrefix, step); }
 
-// What `latest` names. A run that goes on may rename it and remove the one before while this is read.
-static std::string named_latest(const std::string& run) {
+// What `latest` names, and whether that is there. A run that goes on may name another one and remove the one before
+// while this is read.
+static std::pair<std::string, bool> named_latest(const std::string& run) {
   for (std::string before;;) {
     std::string name = named_in(run + "/latest");
     SG_CHECK(
         step_of(name), "'", run, "/latest' says '", shortened(name),
         "', expected the name of a folder step-N; write that of a checkpoint beside it into the file, or remove it");
-    if (name == before || fs::exists(run + "/" + name)) return name;
+    bool is_there = fs::exists(run + "/" + name);
+    if (is_there || name == before) return {name, is_there};
     before = name;
   }
 }
@@ -155,8 +157,8 @@ static std::string named_latest(const std::string& run) {
 Last last_checkpoint(const std::string& run) {
   if (!fs::exists(run)) return {};
   if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing", false);
-  std::string name = named_latest(run);
-  if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"), true);
+  auto [name, is_there] = named_latest(run);
+  if (!is_there) return newest_whole(run, concat("names '", name, "', which is not there"), true);
   return {run + "/" + name, ""};
 }
 
