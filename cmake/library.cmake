@@ -1,7 +1,6 @@
 # One shared library. Registration of kernels happens in static objects, which a shared library never drops.
-set(folders core kernels kernels/cpu dist/transports dist/transports/mpi dist/transports/two_level dist/group nn)
-# What queues the work of others: -O2 is as fast there as -O3.
-set(queueing_folders autograd autograd/ops optim parallel fsdp fsdp/step)
+set(folders core kernels kernels/cpu dist/transports dist/transports/mpi dist/transports/two_level dist/group autograd autograd/ops
+    nn optim parallel fsdp fsdp/step)
 # What starts, watches, checks, draws and talks computes little: -O1 compiles it in two thirds of the time.
 set(talking_folders certify picture dist/os dist/bootstrap dist/watch dist/launch fsdp/setup fsdp/state)
 if(SHARDGRAD_TRAIN)
@@ -17,7 +16,6 @@ function(sources_of list)
   set(${list} ${sources} PARENT_SCOPE)
 endfunction()
 sources_of(sources ${folders})
-sources_of(queueing ${queueing_folders})
 sources_of(talking ${talking_folders})
 list(REMOVE_ITEM talking ${PROJECT_SOURCE_DIR}/train/main.cpp)
 set(elsewhere)  # what this machine has no use for
@@ -41,12 +39,10 @@ endforeach()
 include(cmake/unity.cmake)
 if(SHARDGRAD_UNITY)
   join_sources(sources library)
-  join_sources(queueing queueing)
   join_sources(talking talking)
 endif()
-set_property(SOURCE ${queueing} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
 set_property(SOURCE ${talking} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
-add_library(shardgrad SHARED ${sources} ${queueing} ${talking})
+add_library(shardgrad SHARED ${sources} ${talking})
 add_library(shardgrad::shardgrad ALIAS shardgrad)
 # It loads the simulator's kernels, which lie beside it (sim.cmake).
 set_target_properties(shardgrad PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} BUILD_RPATH "$ORIGIN")

@@ -1,5 +1,5 @@
 # Replaces the sources in the list with this name by files that include up to 36 of a top-level folder each, so that what they
-# share is compiled once: that takes half the time. In such a folder a name stands for one thing, which scripts/test --all
+# share is compiled once. In such a folder a name stands for one thing, which scripts/test --all
 # checks (tests/repo/joined_sources.py), so which of its files meet does not matter; those of several folders never do. The
 # files hold no path of this machine: a compiler cache serves several clones. Kernels are left alone, whose files all use
 # the same few names.

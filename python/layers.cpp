@@ -259,6 +259,8 @@ void bind_layers(nb::module_& m, TensorClass& tensor) {
 }
 
 void bind_losses(nb::module_& m) {
+  m.def(
+      "_check_reduction", [](std::string_view reduction) { reduction_of(reduction); }, "reduction"_a);
   bind_element_losses(m);
   bind_reduced_loss(m);
   m.def(

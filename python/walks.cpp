@@ -8,12 +8,6 @@
 #include <shardgrad/python/module.h>
 
 namespace shardgrad::python {
-namespace {
-
-// As Python gives a walk: a list that is an iterator, too.
-nb::object walk(nb::list found) { return nb::module_::import_("shardgrad._results").attr("Walk")(found); }
-
-}  // namespace
 
 nb::list named_modules(nb::handle self) {
   nb::list found;
@@ -22,17 +16,6 @@ nb::list named_modules(nb::handle self) {
   return found;
 }
 
-namespace {
-
-nb::list named_children(nb::handle self) {
-  nb::list found;
-  for (const auto& [name, child] : nb::cast<nn::Module&>(self).children())
-    found.append(nb::make_tuple(name, nb::cast(child.get(), nb::rv_policy::reference_internal, self)));
-  return found;
-}
-
-}  // namespace
-
 nb::list without_names(const nb::list& pairs) {
   nb::list found;
   for (nb::handle pair : pairs) found.append(pair[1]);
@@ -40,6 +23,16 @@ nb::list without_names(const nb::list& pairs) {
 }
 
 namespace {
+
+// As Python gives a walk: a list that is an iterator, too.
+nb::object walk(nb::list found) { return nb::module_::import_("shardgrad._results").attr("Walk")(found); }
+
+nb::list named_children(nb::handle self) {
+  nb::list found;
+  for (const auto& [name, child] : nb::cast<nn::Module&>(self).children())
+    found.append(nb::make_tuple(name, nb::cast(child.get(), nb::rv_policy::reference_internal, self)));
+  return found;
+}
 
 // Names and objects of parameters or buffers, each once.
 template <class Entries> nb::list named_tensors(nb::handle self, bool recurse, const Entries& entries_of) {

@@ -157,7 +157,8 @@ def test_binary_cross_entropy_keeps_its_sign():
     (lambda p: F.binary_cross_entropy(-p, p), "logits"), (lambda p: F.binary_cross_entropy(p * math.nan, p), "probabilities"),
     (lambda p: F.binary_cross_entropy(p, p + 1), "target has numbers outside .0, 1."), (lambda p: F.binary_cross_entropy(p, p * math.nan), "target has"),
     (lambda p: F.binary_cross_entropy(p, p, count=0), "binary_cross_entropy: count 0, but"),
-    (lambda p: F.binary_cross_entropy(p, p, reduction="most"), "none of mean"), (lambda p: F.binary_cross_entropy(p, p, reduction="sum", count=2), "count")])
+    (lambda p: F.binary_cross_entropy(p, p, reduction="most"), "none of mean"), (lambda p: nn.BCELoss(reduction="most"), "none of mean"),
+    (lambda p: F.binary_cross_entropy(p, p, reduction="sum", count=2), "count")])
 def test_what_has_no_binary_cross_entropy(of, says):
     with pytest.raises(sg.InputError, match=says):
         of(sg.tensor(P).float())

@@ -37,15 +37,10 @@ void open_saved(std::optional<FileWeights>& weights, const std::string& path) {
   }
 }
 
-// What stands beside the tensors: how inputs became what the model was trained on, for one.
-void check_header(const SafetensorsFile& file, const Manifest& manifest) {
-  if (!manifest.headers) return;
+// Tensors by their hashes, and what stands beside them: how inputs became what the model was trained on, for one.
+void check_saved(const SafetensorsFile& file, const Hashes& found, const Manifest& manifest) {
   bool of_model = file.path().ends_with(kModelFile);
-  SG_CHECK(file.header_hash() == (of_model ? manifest.headers->model : manifest.headers->optimizer), "'", file.path(),
-           "': its header is not what was saved: the file is damaged, or of another checkpoint. ", kOlderCheckpoint);
-}
-
-void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes& expected) {
+  const Hashes& expected = of_model ? manifest.model : manifest.optimizer;
   for (const auto& [name, hash] : found) {
     auto saved = expected.find(name);
     SG_CHECK(saved != expected.end() && saved->second == hash, "'", file.path(), "': '", name,
@@ -54,18 +49,17 @@ void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes
   for (const auto& [name, hash] : expected)
     SG_CHECK(found.contains(name), "'", file.path(), "' has no '", name,
              "', which was saved: the file is of another checkpoint. ", kOlderCheckpoint);
+  if (!manifest.headers) return;
+  SG_CHECK(file.header_hash() == (of_model ? manifest.headers->model : manifest.headers->optimizer), "'", file.path(),
+           "': its header is not what was saved: the file is damaged, or of another checkpoint. ", kOlderCheckpoint);
 }
 
-// Tensors and header, by what every rank has read of the manifest.
-void check_saved(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected,
-                 const Manifest& manifest) {
+// Together, by what every rank has read of the manifest.
+void check_saved(const SafetensorsFile& file, dist::ProcessGroup& world, const Manifest& manifest) {
   Hashes mine;
   dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world.rank(), world.size()); });
   Hashes found = sum_over_ranks(world, mine);
-  dist::together(world, {"", "checkpoint"}, [&] {
-    check_hashes(file, found, expected);
-    check_header(file, manifest);
-  });
+  dist::together(world, {"", "checkpoint"}, [&] { check_saved(file, found, manifest); });
 }
 
 // A step that is not that of the weights would repeat or leave out some.
@@ -176,8 +170,8 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
     check_fits(*optimizer, optimizer_specs(state.optimizers, given));
   });
-  check_saved(model->file(), world, manifest.model, manifest);
-  check_saved(optimizer->file(), world, manifest.optimizer, manifest);
+  check_saved(model->file(), world, manifest);
+  check_saved(optimizer->file(), world, manifest);
   fill_model(state.model, state.sharded, *model);
   read_optimizers(optimizer->file(), state);
   return manifest;
@@ -189,11 +183,8 @@ Verified verify_checkpoint(const std::string& folder) {
   check_name(folder, manifest);
   auto model = std::make_shared<FileWeights>(concat(folder, "/", kModelFile));
   SafetensorsFile optimizer(concat(folder, "/", kOptimizerFile), SafetensorsFile::Access::read);
-  for (auto [file, hashes] :
-       {std::pair(&model->file(), &manifest.model), std::pair(&std::as_const(optimizer), &manifest.optimizer)}) {
-    check_hashes(*file, hashes_in(*file, 0, 1), *hashes);
-    check_header(*file, manifest);
-  }
+  for (const SafetensorsFile* file : {&model->file(), &std::as_const(optimizer)})
+    check_saved(*file, hashes_in(*file, 0, 1), manifest);
   return {folder, std::move(manifest), std::move(model)};
 }
 
@@ -213,7 +204,7 @@ LoadedWeights load_weights(const std::string& folder, nn::Module& model, fsdp::S
     weights.emplace(folder + "/" + kModelFile);
     check_fits(*weights, model_specs(model, sharded), true);
   });
-  check_saved(weights->file(), world, manifest.model, manifest);
+  check_saved(weights->file(), world, manifest);
   fill_model(model, sharded, *weights);
   return {manifest.reached.step, weights->file().metadata()};
 }

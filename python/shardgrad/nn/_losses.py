@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from .._core import InputError, Tensor
+from .._core import Tensor, _check_reduction
 from .._core._nn import Module
 from .functional import binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, nll_loss
 
@@ -12,8 +12,7 @@ class _Weighted(Module):
 
     def __init__(self, name: str, weight: Optional[Tensor], reduction: str):
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise InputError(f"reduction '{reduction}' is none of mean, sum, none")
+        _check_reduction(reduction)
         self._reduction = reduction
         if weight is None:
             setattr(self, name, None)
