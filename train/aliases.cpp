@@ -17,6 +17,9 @@ namespace {
 
 using Json = AliasJson;
 
+// Lightning's name of a strategy with an argument.
+constexpr std::string_view kOffloading = "\"fsdp_native_full_shard_offload\"";
+
 const Alias* alias_of(const std::string& name) {
   auto found = std::ranges::find(aliases(), name, [](const Alias& alias) { return std::string(alias.name); });
   return found == aliases().end() ? nullptr : &*found;
@@ -45,6 +48,8 @@ std::string why_none(const std::string& key) {
   if (key == "loss") return "any more; task.loss took its place";
   if (key == "trace")
     return "any more; trace_steps took its place: the first and the last step that are traced, [0, 0] for none";
+  if (key == "lr_scheduler.num_training_steps")
+    return "here: a schedule ends where the run does; leave it out, and say how long that is with steps or epochs";
   return "";
 }
 
@@ -76,6 +81,7 @@ class Resolver {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (i == of_file_) first_.clear();  // the command line changes what the file says
       if (std::optional<Setting> setting = resolve(all_[i])) resolved.push_back(std::move(*setting));
+      if (std::optional<Setting> more = implied_by(all_[i])) resolved.push_back(std::move(*more));
     }
     return {std::move(resolved), std::move(ranks_)};
   }
@@ -127,6 +133,16 @@ class Resolver {
     return true;
   }
 
+  // What a name of theirs says beside what it stands for.
+  std::optional<Setting> implied_by(const Setting& setting) const {
+    if (setting.key == "strategy" && setting.json == kOffloading && last({"strategy"}) == &setting)
+      return Setting{"fsdp.move_params_to_cpu", "true", place_of(setting)};
+    bool plateau = setting.key.starts_with("lr_scheduler") && setting.json == "\"torch::ReduceLROnPlateau\"";
+    bool stays = plateau && last({"lr_scheduler", "lr_scheduler.type", "schedule.name"}) == &setting;
+    if (!stays || last({"lr_scheduler.patience", "schedule.patience"})) return {};
+    return Setting{"schedule.patience", "11", place_of(setting)};  // PyTorch's own 10, counted as here
+  }
+
   std::optional<Setting> resolve(const Setting& setting) {
     if (std::string why = why_none(setting.key); !why.empty()) {
       faults_.push_back(concat(setting.place, ": ", setting.key, " is no key ", why));
@@ -137,6 +153,8 @@ class Resolver {
     Setting ours = setting;
     if (is_strategy_as_accelerator(setting))
       ours = {"strategy", setting.json, place_of(setting)};
+    else if (setting.key == "strategy" && setting.json == kOffloading)
+      ours.json = "\"zero3\"";
     else if (alias)
       ours = translated(setting, *alias);
     if (ours.json.empty() || !is_only_name(ours.key, setting)) return {};

@@ -79,6 +79,13 @@ std::string unknown_key(const Config& config, const Setting& setting) {
                 "`shardgrad train --keys` lists all)");
 }
 
+// On a command line 2020 is a text where one is expected: no shell keeps the quotes of "2020".
+bool assign(const Option& option, const Setting& setting) {
+  if (option.assign(setting.json)) return true;
+  bool of_command_line = setting.place.starts_with("--set ");
+  return of_command_line && Json::parse(setting.json).is_number() && option.assign(Json(setting.json).dump());
+}
+
 // An option of the data set, model or task that is chosen.
 void apply_to_component(Config& config, const Setting& setting, std::vector<std::string>& faults) {
   std::string kind = kind_of(setting.key), key = setting.key.substr(kind.empty() ? 0 : kind.size() + 1);
@@ -88,7 +95,7 @@ void apply_to_component(Config& config, const Setting& setting, std::vector<std:
   const Option* option = set.list.find(key);
   if (!option)
     faults.push_back(unknown_key(config, setting));
-  else if (!option->assign(setting.json))
+  else if (!assign(*option, setting))
     faults.push_back(unexpected(setting, *option));
   else
     component.options[key] = option->json();
@@ -102,7 +109,7 @@ bool apply_all(Config& config, const std::vector<Setting>& settings, std::vector
   bool chosen = true;
   for (const Setting& setting : settings) {
     const Option* option = options.find(setting.key);
-    bool refused = option && !option->assign(setting.json);
+    bool refused = option && !assign(*option, setting);
     if (refused) faults.push_back(unexpected(setting, *option));
     if (refused && chooses(setting.key)) chosen = false;
     if (std::string kind = kind_of(setting.key); refused && setting.key == kind + ".name") unknown.insert(kind);

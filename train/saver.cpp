@@ -82,9 +82,17 @@ void Saver::complete(const Reached& reached, bool best) {
   });
 }
 
+// Another job may have the folder by now, and an unfinished checkpoint in it.
+void Saver::check_lock() {
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (lock_) lock_->check();
+  });
+}
+
 void Saver::begin(const Reached& reached, bool best) {
   finish();
   if (saved_step_ == reached.step) return complete(reached, best);
+  check_lock();
   begun_at_ = Clock::now();
   under_way_is_best_ = best;
   auto how = config_.save_beside ? CheckpointSave::How::beside : CheckpointSave::How::now;
@@ -99,9 +107,7 @@ void Saver::finish() {
     if (std::string what = save->not_finite(); !what.empty())
       return say_(concat("step ", save->step(), " is not saved: ", what, " is not finite"));
   }
-  dist::together(world_, {"", "checkpoint"}, [&] {
-    if (lock_) lock_->check();
-  });
+  check_lock();
   std::string hash;
   or_say_what_is_left([&] { hash = save->finish({config_.keep, config_.keep_best && under_way_is_best_}); });
   saved_step_ = save->step();

@@ -44,6 +44,7 @@ class Saver {
  private:
   void begin(const Reached& reached, bool best);
   void complete(const Reached& reached, bool best);
+  void check_lock();
   void finish();
   template <class Call> void or_say_what_is_left(const Call& call) const;
 

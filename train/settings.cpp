@@ -156,8 +156,12 @@ Setting parse_setting(const std::string& text, std::vector<std::string>& faults)
     return {};
   }
   std::string value = text.substr(equals + 1);
-  if (!nlohmann::json::accept(value))
-    value = nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!nlohmann::json::accept(value)) try {
+      value = nlohmann::json(value).dump();
+    } catch (const nlohmann::json::type_error&) {
+      faults.push_back(concat("--set ", shortened(text), ": its value is no UTF-8, as texts are here"));
+      return {};
+    }
   return {text.substr(0, equals), value, "--set " + shortened(text)};
 }
 

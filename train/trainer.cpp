@@ -67,11 +67,11 @@ Config TrainingRun::as_written() const {
 // In the run's folder: anew, or where it was left.
 void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
-  check_folder_is_shared(world_, folder_);
   TrainingState state{task_->module(), *sharded_, optimizers_.all(), notes_of(data_)};
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
+  check_folder_is_shared(world_, folder_);  // by a file that a job which has the lock would remove
   keep_tokenizer(data_, world_, folder_);
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, {fingerprint_, test_fingerprint_}, *rate_, say_it);

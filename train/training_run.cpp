@@ -162,11 +162,15 @@ Result TrainingRun::end(bool stopped) {
   return result;
 }
 
+void TrainingRun::save_at_end(const char* how) {
+  if (!saver_->save_at_end(reached()))
+    fail_as(ErrorKind::rank_failed, how, " after step ", meter_->step(),
+            ", and nothing is saved of it, for it is not finite");
+}
+
 Result TrainingRun::save_and_end() {
   write_records();
-  if (!saver_->save_at_end(reached()))
-    fail_as(ErrorKind::rank_failed, "stopped as asked after step ", meter_->step(),
-            ", and nothing is saved of it, for it is not finite");
+  save_at_end("stopped as asked");
   return end(true);
 }
 
@@ -193,7 +197,7 @@ Result TrainingRun::finish() {
   write_records();
   if (report_ && meter_->steps_done() > 0)
     report_->table(summary(config_, world_, predicted_, metrics_, *meter_, evaluation_bytes_));
-  saver_->save_at_end(reached());
+  save_at_end("trained to its end");
   return end(false);
 }
 

@@ -43,6 +43,7 @@ class TrainingRun {
   bool wants_to_end();
   Result stop();
   Result stop_in_test();
+  void save_at_end(const char* how);
   Result save_and_end();
   Result finish();
   Result end(bool stopped);

@@ -28,8 +28,8 @@ namespace shardgrad::fsdp {
 enum class Strategy : uint8_t { ddp, zero1, zero2, zero3, hybrid };
 const char* name_of(Strategy strategy);
 /// Accepts the names above and those of other systems, in any case, with or without '-' and '_': dp, NO_SHARD; OSS;
-/// SHARD_GRAD_OP, ShardedDDP, ddp_sharded, ddp_sharded_spawn; FSDP, FULL_SHARD, fsdp_native, ddp_fully_sharded,
-/// fairscale; HSDP, HYBRID_SHARD. Throws Error(input) listing them.
+/// SHARD_GRAD_OP, ShardedDDP, ddp_sharded, ddp_sharded_spawn, both also with _find_unused_parameters_false; FSDP,
+/// FULL_SHARD, fsdp_native, ddp_fully_sharded, fairscale; HSDP, HYBRID_SHARD. Throws Error(input) listing them.
 Strategy parse_strategy(std::string_view name);
 /// All of these names, in lower case.
 std::vector<std::string> strategy_names();

@@ -30,8 +30,18 @@ TEST(Aliases, TangosNamesAreOursInThePrintedConfiguration) {
 TEST(Aliases, PatienceIsCountedAsHere) {
   expect_same(R"({"lr_scheduler": {"type": "torch::ReduceLROnPlateau", "factor": 0.5, "patience": 2}})",
               {"schedule.name=plateau", "schedule.gamma=0.5", "schedule.patience=3"});
+  expect_same(R"({"lr_scheduler": "torch::ReduceLROnPlateau"})", {"schedule.name=plateau", "schedule.patience=11"});
+  expect_same(R"({"lr_scheduler": {"type": "torch::ReduceLROnPlateau", "factor": 0.5}})",
+              {"schedule.name=plateau", "schedule.gamma=0.5", "schedule.patience=4"}, {"schedule.patience=4"});
+  expect_same(R"({"lr_scheduler": "torch::ReduceLROnPlateau"})", {"schedule.name=linear"}, {"schedule.name=linear"});
   EXPECT_THAT(refusal(R"({"lr_scheduler": {"type": "plateau", "patience": 1.5}})"),
               HasSubstr("a.json:1 (lr_scheduler.patience): schedule.patience is 1.5, expected an integer from 1"));
+}
+
+TEST(Aliases, TheNumberOfTrainingStepsIsThatOfTheRun) {
+  EXPECT_THAT(
+      refusal(R"({"lr_scheduler": {"type": "transformers::linear", "num_training_steps": 90}})"),
+      HasSubstr("a.json:1: lr_scheduler.num_training_steps is no key here: a schedule ends where the run does"));
 }
 
 // bf16 on the CPU, f16 elsewhere, unless it is said.
@@ -106,8 +116,12 @@ TEST(Aliases, StrategiesAndAcceleratorsOfLightning) {
                               {"fairscale", "zero3"},
                               {"ddp_sharded", "zero2"},
                               {"ddp_sharded_spawn", "zero2"},
+                              {"ddp_sharded_find_unused_parameters_false", "zero2"},
+                              {"ddp_sharded_spawn_find_unused_parameters_false", "zero2"},
                               {"dp", "ddp"}})
     EXPECT_EQ(config_of("{}", {concat("strategy=", theirs)}).strategy, ours);
+  expect_same(R"({"strategy": "fsdp_native_full_shard_offload"})", {"strategy=zero3", "fsdp.move_params_to_cpu=true"});
+  expect_same(R"({"strategy": "fsdp_native_full_shard_offload"})", {"strategy=zero2"}, {"strategy=zero2"});
   expect_same(R"({"accelerator": "cpu"})", {});
   expect_same(R"({"accelerator": "auto"})", {"device=auto"});
   EXPECT_EQ(refusal(R"({"accelerator": "tpu"})"),

@@ -23,6 +23,8 @@ TEST(Config, NestedKeysDefaultsAndOverrides) {
   EXPECT_TRUE(config.optimizer.nesterov);
   EXPECT_EQ(config.model.options.at("layers"), "[4,3,2]");
   EXPECT_EQ(config.name, "two words");
+  EXPECT_EQ(config_of("{}", {"name=2020"}).name, "2020") << "no shell keeps the quotes of a text";
+  EXPECT_THAT(refusal(R"({"name": 2020})"), HasSubstr("name is 2020, expected a text"));
 }
 
 TEST(Config, WhatIsWrittenIsReadBack) {
@@ -232,6 +234,7 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
               HasSubstr(concat("the configuration: cannot read 'no/such.json': No such file or directory in '",
                                std::filesystem::current_path().string(), "'")));
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
+  EXPECT_THAT(refusal("{}", {"runs=/data/r\xe9s"}), HasSubstr("its value is no UTF-8"));
 }
 
 // However deep: told at once, with the line, in little memory and without recursion.
