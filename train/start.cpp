@@ -41,6 +41,27 @@ void check_ranks(const Config& config, const dist::ProcessGroup& world, const ch
            "`shardgrad launch -n ", config.ranks.count, " ", command, " …`");
 }
 
+// Of a checkpoint that this run goes on with.
+static void check_reached(const std::string& folder, const Reached& reached, uint64_t data, int64_t total_steps) {
+  SG_CHECK(reached.data == data, "'", folder, "' was saved by a run on other training data: what data.path ",
+           "(or data.inputs and data.targets) names has changed, or is another file; give it that run's again, or set ",
+           "another name");
+  SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
+           ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
+}
+
+// What its manifest refuses is said before the settings and the plan are shown.
+static void check_resume(const Config& config, dist::ProcessGroup& world, uint64_t data, int64_t total_steps) {
+  dist::together(world, {"", "start"}, [&] {
+    if (world.rank() != 0 || !config.resume) return;
+    std::optional<std::string> folder = last_checkpoint(config.runs + "/" + config.name).folder;
+    if (!folder) return;
+    Manifest manifest = read_manifest(*folder);
+    check_same_run(*folder, manifest, config);
+    check_reached(*folder, manifest.reached, data, total_steps);
+  });
+}
+
 std::string check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                         int64_t total_steps) {
   SG_CHECK(config.schedule.warmup_steps <= total_steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
@@ -52,6 +73,7 @@ std::string check_start(const Config& config, dist::ProcessGroup& world, const d
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
+  check_resume(config, world, fingerprint, total_steps);
   return check_init_from(config, world);
 }
 
@@ -102,11 +124,7 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   Manifest manifest = load_checkpoint(folder, config, state);
   Reached reached = manifest.reached;
   int64_t total_steps = rate.total_steps();
-  SG_CHECK(reached.data == data.training, "'", folder, "' was saved by a run on other training data: what data.path ",
-           "(or data.inputs and data.targets) names has changed, or is another file; give it that run's again, or set ",
-           "another name");
-  SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
-           ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
+  check_reached(folder, reached, data.training, total_steps);
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
   if (reached.test_data != 0 && reached.test_data != data.test) {
     say(concat("it is tested on other samples than before: which scores were best is forgotten",

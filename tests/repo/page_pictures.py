@@ -95,6 +95,47 @@ def check_memory(picture, events):
         assert abs(thickest - most[owner]) <= 2 * NEAR * scale, (name, thickest, most[owner])
 
 
+def check_line_of_the_plan(picture, plan):
+    """What the plan says of a step: all but what data sets keep, and what a run does beside its steps."""
+    y, pixel = picture.axis("end", 1)
+    (line,) = [line for line in picture.root.iter("line") if line.get("stroke-dasharray") == "6 4"]
+    scale = picture.unit(BYTES)
+    expected = plan["peak"] - plan["peaks"].get("data", 0) - plan["peaks"].get("other", 0)
+    assert abs(y(float(line.get("y1")) + 5) * scale - expected) <= NEAR * pixel * scale, (line.get("y1"), expected)
+
+
+def moments_of(events, ops, other=False):
+    """Intervals as they are drawn, joined: of events whose operation is one of `ops`, or none of them."""
+    joined = []
+    for begin, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events if (event["args"]["op"] in ops) != other):
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([begin, end])
+    return joined
+
+
+def in_common(some, others):
+    return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in some for b in others)
+
+
+def check_hidden(page, picture, events, last):
+    """Of the time in which something is sent, that in which the rank computes and does not wait: over all ranks, and of each."""
+    computes, shares, hidden, sent = {"forward", "backward", "recompute", "step"}, [], 0, 0
+    for step in sorted((event for event in events if event["name"] == last), key=lambda event: event["pid"]):
+        mine = [event for event in events if event["pid"] == step["pid"] and "op" in event.get("args", {}) and step["ts"] <= event["ts"] < step["ts"] + step["dur"]]
+        busy, waits = moments_of(mine, computes), moments_of(mine, {"wait"})
+        sends = moments_of(mine, computes | {"wait", "reshard"}, other=True)
+        both = [[max(a[0], b[0]), min(a[1], b[1])] for a in sends for b in busy if max(a[0], b[0]) < min(a[1], b[1])]
+        mine_hidden, mine_sent = in_common(sends, busy) - in_common(both, waits), in_common(sends, sends)
+        shares.append(mine_hidden / mine_sent)
+        hidden, sent = hidden + mine_hidden, sent + mine_sent
+    (said,) = re.findall(r'<data value="([^"]*)">[^<]*</data>[^%]{0,60}of communication hidden behind computing', page)
+    assert abs(float(said) - hidden / sent) < 1e-6, (said, hidden / sent)
+    of_ranks = [float(number) for *_, text, _ in picture.texts() for number in re.findall(r"^(?:less than |more than )?([\d]+) % hidden$", text)]
+    assert len(of_ranks) == len(shares) and all(abs(100 * share - said) <= 1 for share, said in zip(shares, of_ranks)), (of_ranks, shares)
+
+
 def check_lanes(picture, events):
     """Each bar is an event of the trace and as long, but a pixel at least."""
     pixel = picture.axis("middle", 0)[1] * picture.unit(SECONDS)
@@ -108,7 +149,8 @@ def check_lanes(picture, events):
 
 
 def check_pictures(run):
-    pictures = [Picture(svg) for svg in re.findall(r"<svg.*?</svg>", (run / "report.html").read_text(), re.S)]
+    page, about = (run / "report.html").read_text(), json.loads((run / "about.json").read_text())
+    pictures = [Picture(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
     steps = [event["args"]["step"] for event in events if re.fullmatch(r"step \d+", event["name"])]
@@ -119,6 +161,8 @@ def check_pictures(run):
     for picture in curves:
         check_curve(picture, lines)
     by_id = {picture.root.get("id"): picture for picture in pictures}
-    check_sent(by_id["sent"], json.loads((run / "about.json").read_text())["plan"]["units"], of_last)
+    check_sent(by_id["sent"], about["plan"]["units"], of_last)
     check_memory(by_id["memory-picture"], events)
+    check_line_of_the_plan(by_id["memory-picture"], about["plan"])
+    check_hidden(page, by_id["lanes"], events, last["name"])
     check_lanes(by_id["lanes"], events)

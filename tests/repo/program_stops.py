@@ -69,6 +69,27 @@ def a_signal_saves_a_run_that_nobody_has_launched():
     assert job.wait(timeout=30) == 75, rest
 
 
+def a_second_job_of_that_name_leaves_the_first_alone():
+    """Two terminals with one command line, or a job that is queued again: the second is refused, and both are named."""
+    words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SHORT, "--set", "model.layers=[784,512,512,10]"]
+    words += ["--set", "save_every=5", "--set", "resume=true"]
+    check_run(call([*words, "--set", "name=alone"]))
+    first = subprocess.Popen([*words, "--set", "name=shared"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in first.stdout:
+        if line.startswith("saved step"):
+            break
+    second = call([*words, "--set", "name=shared"])
+    assert first.poll() is None, "the first job is to be there still"
+    expect(second.returncode == 2 and re.search(r"is being written by another job: process \d+ .*; this one is process \d+", second.stderr), second)
+    rest = first.stdout.read()
+    assert first.wait(timeout=60) == 0, rest
+    alone, shared = (Path(f"runs/{name}/step-235") for name in ("alone", "shared"))
+    for name in "model.safetensors", "optimizer.safetensors":
+        assert (alone / name).read_bytes() == (shared / name).read_bytes(), name
+    steps = [json.loads(line)["step"] for line in Path("runs/shared/metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps)) and steps[-1] == 235, steps
+
+
 def a_run_whose_numbers_are_none_ends_with_4():
     """The last line says where they came from; the last checkpoint is from before."""
     config = json.loads(Path(CONFIG).read_text()) | {"epochs": 1, "save_every": 1, "schedule": {}, "optimizer": {"name": "sgd", "lr": 1e30}}

@@ -195,6 +195,13 @@ TEST_F(SavedRun, SaysTheSameHashWhenItIsSavedAndLoaded) {
   EXPECT_THAT(out_.str(), HasSubstr("loaded step 1, " + said));
 }
 
+TEST_F(SavedRun, ThatCannotGoOnSaysSoBeforeItShowsAnything) {
+  train(2, true);
+  config_.optimizer.lr *= 2;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("was saved by another run, which this one cannot go on with:"));
+  EXPECT_EQ(out_.str(), "");
+}
+
 TEST_F(SavedRun, ASecondJobOfThatNameIsRefused) {
   fs::create_directories(run());
   train::RunLock other(run());

@@ -160,9 +160,7 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
   std::optional<FileWeights> model, optimizer;
   dist::together(world, {"", "checkpoint"}, [&] {
     manifest = read_manifest(folder);
-    std::string faults = differences(manifest, config);
-    SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
-             "\nset another name, or the old values");
+    check_same_run(folder, manifest, config);
     check_name(folder, manifest);
     open_saved(model, folder + "/" + kModelFile);
     open_saved(optimizer, folder + "/" + kOptimizerFile);

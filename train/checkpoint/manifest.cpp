@@ -149,7 +149,7 @@ void tell_reached(const std::string& folder, const Reached& reached) {
   if (std::string now = to_json(manifest); now != before) replace_file(folder + "/" + kManifestFile, now);
 }
 
-std::string differences(const Manifest& manifest, const Config& now) {
+void check_same_run(const std::string& folder, const Manifest& manifest, const Config& now) {
   std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
   if (before.contains("loss")) before.emplace("task.loss", before["loss"]);  // its name until there were tasks
   Config defaults;                                                           // of keys that were not known then
@@ -168,7 +168,8 @@ std::string differences(const Manifest& manifest, const Config& now) {
     if (!before.contains(key) || before[key] != value)
       faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", was);
   }
-  return faults;
+  SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
+           "\nset another name, or the old values");
 }
 
 }  // namespace shardgrad::train

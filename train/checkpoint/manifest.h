@@ -51,8 +51,8 @@ Manifest read_manifest(const std::string& folder);
 /// Has a checkpoint of this step say `reached`, unless it does.
 void tell_reached(const std::string& folder, const Reached& reached);
 
-/// A line for each setting that was another one then and changes the run; those that say where and how it is computed,
-/// and for how long, may change.
-std::string differences(const Manifest& manifest, const Config& now);
+/// Throws Error(input) where a setting that changes the run was another one when `folder` was saved, naming all; those
+/// that say where and how it is computed, and for how long, may change.
+void check_same_run(const std::string& folder, const Manifest& manifest, const Config& now);
 
 }  // namespace shardgrad::train
