@@ -1,6 +1,5 @@
 #include <shardgrad/train/about.h>
 
-#include <ctime>
 #include <filesystem>
 
 #include <shardgrad/core/context.h>
@@ -9,19 +8,12 @@
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string date_of_now() {
-  std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  char text[32] = "";
-  if (gmtime_r(&now, &parts)) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 Json json_of(const fsdp::Plan& plan) {
   Json peaks = Json::object(), units = Json::array();

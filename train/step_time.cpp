@@ -195,26 +195,4 @@ StepTime StepClock::of(const std::string& strategy, int ranks, const Rates& netw
   return time;
 }
 
-Rates rates_between_ranks(Device device) {
-  constexpr int kSmall = 200, kLarge = 5;
-  constexpr int64_t kElements = int64_t(1) << 22;  // 16 MiB
-  Rates rates;
-  auto body = [&](dist::ProcessGroup& world) {
-    auto seconds = [&](int64_t elements, int times) {
-      Tensor part = zeros({elements / 2}), whole = zeros({elements});
-      world.reduce_scatter(part, whole).host_wait();
-      double begin = context().recorder().now();
-      for (int i = 0; i < times; ++i) {
-        world.all_gather(whole, part).host_wait();
-        world.reduce_scatter(part, whole).host_wait();
-      }
-      return (context().recorder().now() - begin) / (2 * times);
-    };
-    double small = seconds(2, kSmall), large = seconds(kElements, kLarge);
-    if (world.rank() == 0) rates = {0, double(2 * kElements) / std::max(large - small, 1e-9), small};
-  };
-  dist::run_ranks(2, body, {.device = device, .threads = 1});
-  return rates;
-}
-
 }  // namespace shardgrad::train

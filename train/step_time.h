@@ -70,7 +70,4 @@ class StepClock {
   std::map<Timed, Pieces> timed_;
 };
 
-/// Bytes in a second and seconds of a collective between two ranks of this machine, on threads.
-Rates rates_between_ranks(Device device);
-
 }  // namespace shardgrad::train

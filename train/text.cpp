@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <ctime>
 
 namespace shardgrad::train {
 
@@ -44,6 +45,14 @@ std::string printable(const std::string& text) {
   for (char c : text)
     safe += uint8_t(c) >= ' ' && c != '\x7f' ? std::string(1, c) : format("\\x%02x", unsigned(uint8_t(c)));
   return safe;
+}
+
+std::string date_of_now() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  char text[32] = "";
+  if (gmtime_r(&now, &parts)) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 }  // namespace shardgrad::train

@@ -18,4 +18,7 @@ std::string format_shortest(float value);
 /// Control characters as "\x0a", where a terminal would take them for orders.
 std::string printable(const std::string& text);
 
+/// Now, in UTC: 2030-01-31T10:00:00Z.
+std::string date_of_now();
+
 }  // namespace shardgrad::train

@@ -56,12 +56,23 @@ def plan(ranks):
             for one, (step, percent) in zip(of_one, (map(float, re.match(r"([\d.]+) /.* / (\d+) %", cell).groups()) for cell in cells[:4])):
                 efficiency = 100 * one / (int(ranks_) * step)
                 assert abs(percent - efficiency) < 1 + 0.02 * efficiency / step, table
-        expect("as between two ranks in this machine's memory; --bandwidth" in table.stdout and ("shard_ranks is 2" in table.stdout) == bool(group), table)
+        expect("as between two ranks in this machine's memory; --network, --bandwidth" in table.stdout and ("shard_ranks is 2" in table.stdout) == bool(group), table)
     slow = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--bandwidth", "0.00001"])
     expect(slow.returncode == 0 and all(line.endswith(" s") for line in slow.stdout.splitlines()[3:15]), slow)
     # A gradient norm's or a loss's exchange at least, each a tenth of a second long.
     far = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--latency", "100000"])
     expect(far.returncode == 0 and all(0.1e3 < float(cell) < 5e3 for row in far.stdout.splitlines()[3:15] for cell in re.findall(r"([\d.]+) / [\d.]+ /", row)), far)
+    for launcher, words in ([], "2 ranks on 1 machine, threads"), (["launch", "-n", "3", "--by", "local"], "3 ranks on 1 machine, shared_memory"):
+        measured = call([PROGRAM, *launcher, "doctor", "--measure", "network.json"])
+        expect(measured.returncode == 0 and f"{words}, cpu, " in measured.stdout, measured)
+        speeds = json.loads(Path("network.json").read_text())
+        expect(0 < speeds["bandwidth"] < 1e4 and 0 < speeds["latency"] < 1e6 and f": a collective takes " in measured.stdout, measured)
+    Path("network.json").write_text('{"bandwidth": 0.00001, "latency": 100000, "from": "a slow one"}')
+    by_file = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--network", "network.json"])
+    expect(by_file.returncode == 0 and all(line.endswith(" s") for line in by_file.stdout.splitlines()[3:15]), by_file)
+    expect("a collective takes 100000.0 us, and its bytes go at 10 kB/s, as 'network.json' says: a slow one\n" in by_file.stdout, by_file)
+    both = call([PROGRAM, "plan", CONFIG, "--network", "network.json", "--latency", "1"])
+    expect(both.returncode == 2 and "excludes" in both.stderr, both)
     most = 32 * len(os.sched_getaffinity(0))
     if most < 1024:
         crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", str(most + 1)])

@@ -72,7 +72,7 @@ def a_signal_saves_a_run_that_nobody_has_launched():
 def a_second_job_of_that_name_leaves_the_first_alone():
     """Two terminals with one command line, or a job that is queued again: the second is refused, and both are named."""
     words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SHORT, "--set", "model.layers=[784,512,512,10]"]
-    words += ["--set", "save_every=5", "--set", "resume=true"]
+    words += ["--set", "save_every=40", "--set", "resume=true"]
     check_run(call([*words, "--set", "name=alone"]))
     first = subprocess.Popen([*words, "--set", "name=shared"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in first.stdout:

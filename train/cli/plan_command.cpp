@@ -12,6 +12,7 @@
 #include <shardgrad/train/cli/plan_time.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/cli/speed_text.h>
+#include <shardgrad/train/network.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/short_batches.h>
@@ -173,6 +174,15 @@ int print_any_ranks(const train::Config& config, const data::Outline& data, cons
   return 0;
 }
 
+PlanOptions with_network(PlanOptions options) {
+  if (options.network.empty()) return options;
+  train::Network network = train::read_network(options.network);
+  options.bandwidth = network.bandwidth;
+  options.latency = network.latency;
+  options.from = concat("as '", options.network, "' says", network.from.empty() ? "" : ": ", network.from);
+  return options;
+}
+
 int plan_command(PlanOptions options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
   bool any_ranks = options.ranks == 0 && config.ranks.count == 0;
@@ -245,9 +255,13 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
   CLI::Option* time = add_time(*command, options);
   for (CLI::Option* other : {group, measure, memory, tflops}) time->excludes(other);
   time->excludes("--compare");
-  number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");
-  number("--latency", options.latency, "microseconds that a collective takes, however little it sends");
-  command->callback([&] { chosen = [&] { return plan_command(options); }; });
+  CLI::Option* network =
+      command->add_option("--network", options.network, "a file that says both, see doctor --measure");
+  number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time")
+      ->excludes(network);
+  number("--latency", options.latency, "microseconds that a collective takes, however little it sends")
+      ->excludes(network);
+  command->callback([&] { chosen = [&] { return plan_command(with_network(options)); }; });
 }
 
 }  // namespace shardgrad::cli

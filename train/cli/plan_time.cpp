@@ -9,6 +9,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/cli/speed_text.h>
+#include <shardgrad/train/network.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/short_batches.h>
 #include <shardgrad/train/step_time.h>
@@ -28,10 +29,10 @@ namespace {
 // What connects the ranks, and in words where that is from.
 std::pair<train::Rates, std::string> network_of(const PlanOptions& options) {
   train::Rates said{.bandwidth = options.bandwidth * 1e9, .latency = options.latency / 1e6};
-  std::string from = "as --bandwidth and --latency say";
+  std::string from = options.from.empty() ? "as --bandwidth and --latency say" : options.from;
   if (options.bandwidth == 0 && options.latency == 0) {
-    said = train::rates_between_ranks(kCpu);
-    from = "as between two ranks in this machine's memory; --bandwidth and --latency say others";
+    said = train::rates_of(train::network_here(kCpu));
+    from = "as between two ranks in this machine's memory; --network, --bandwidth and --latency say others";
   }
   return {
       said,

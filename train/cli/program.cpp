@@ -63,8 +63,9 @@ struct CommandLine {
   std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
-  std::string folder;     // of `new`
-  int ranks = 0;          // of `doctor`
+  std::string folder;  // of `new`
+  int ranks = 0;       // of `doctor`
+  MeasureOptions measure;
   bool examines = false;  // also an environment that is refused otherwise
   std::function<int()> chosen;
 
@@ -214,9 +215,14 @@ void CommandLine::add_doctor() {
       app.add_subcommand("doctor", "Is this machine ready to train? What is not, and what to do about it");
   command->add_option("-n", ranks, "for so many ranks on this machine; by default SLURM's tasks, or else 2")
       ->check(CLI::Range(1, 4096));
+  CLI::Option* file = command->add_option(
+      "--measure", measure.file,
+      "instead time what connects the ranks (launch -n 2 doctor …; alone: two here), into a file for plan --network");
+  command->add_option("--group", measure.group, "for --measure: how ranks communicate, see train")->needs(file);
+  command->add_option("--device", measure.device, "for --measure: cpu or cuda")->needs(file);
   command->callback([this] {
-    examines = true;
-    chosen = [this] { return doctor_command(ranks); };
+    examines = measure.file.empty();
+    chosen = [this] { return measure.file.empty() ? doctor_command(ranks) : measure_command(measure); };
   });
 }
 

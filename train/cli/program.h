@@ -70,6 +70,8 @@ struct PlanOptions {
   double tflops = 0;     ///< TFLOP a rank computes in a second; 0: not said
   double bandwidth = 0;  ///< GB a rank sends in a second; 0: not said
   double latency = 0;    ///< µs that a collective takes
+  std::string network;   ///< a file that says both (network.h); empty: none
+  std::string from;      ///< where the two are from, in words; empty: the command line
 };
 /// Adds the command `plan`, which fills `options` and becomes `chosen`.
 void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen);
@@ -89,6 +91,12 @@ int new_command(const std::string& folder);
 /// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints
 /// what it found. 1 when something prevents training, or a way of starting it that this build has; else 0.
 int doctor_command(int ranks);
+/// What `shardgrad doctor --measure` was given.
+struct MeasureOptions {
+  std::string file, group, device = "cpu";
+};
+/// Times what connects the ranks of this job, or two on this machine, and writes it for `shardgrad plan --network`.
+int measure_command(const MeasureOptions& options);
 
 /// Adds the command `tokenizer` with its own commands, the chosen one of which becomes `chosen`.
 void add_tokenizer(CLI::App& app, std::function<int()>& chosen);
