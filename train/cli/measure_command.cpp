@@ -14,7 +14,7 @@ static void tell(const train::Network& network, const std::string& file) {
             << "; plan CONFIG --time --network FILE predicts steps with it" << std::endl;
 }
 
-int measure_command(const MeasureOptions& options) {
+int measure_command(const DoctorOptions& options) {
   auto configure = [&](const dist::Bootstrap& bootstrap) {
     dist::JobOptions job;
     job.context.device = choose_device(options.device, bootstrap.rank() == 0);

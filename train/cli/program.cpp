@@ -64,9 +64,7 @@ struct CommandLine {
   CertifyOptions certify;
   LaunchCommand launch;
   std::string folder;  // of `new`
-  int ranks = 0;       // of `doctor`
-  MeasureOptions measure;
-  bool examines = false;  // also an environment that is refused otherwise
+  DoctorOptions doctor;
   std::function<int()> chosen;
 
  private:
@@ -76,7 +74,6 @@ struct CommandLine {
   void add_certify();
   void add_launch();
   void add_new();
-  void add_doctor();
 };
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry);
@@ -210,22 +207,6 @@ void CommandLine::add_new() {
   command->callback([this] { chosen = [this] { return new_command(folder); }; });
 }
 
-void CommandLine::add_doctor() {
-  CLI::App* command =
-      app.add_subcommand("doctor", "Is this machine ready to train? What is not, and what to do about it");
-  command->add_option("-n", ranks, "for so many ranks on this machine; by default SLURM's tasks, or else 2")
-      ->check(CLI::Range(1, 4096));
-  CLI::Option* file = command->add_option(
-      "--measure", measure.file,
-      "instead time what connects the ranks (launch -n 2 doctor …; alone: two here), into a file for plan --network");
-  command->add_option("--group", measure.group, "for --measure: how ranks communicate, see train")->needs(file);
-  command->add_option("--device", measure.device, "for --measure: cpu or cuda")->needs(file);
-  command->callback([this] {
-    examines = measure.file.empty();
-    chosen = [this] { return measure.file.empty() ? doctor_command(ranks) : measure_command(measure); };
-  });
-}
-
 CommandLine::CommandLine(const train::Registry& registry)
     : train{&registry}, plan{&registry}, use{{&registry}}, text{{&registry}} {
   app.set_version_flag("--version", version_text);
@@ -241,7 +222,7 @@ CommandLine::CommandLine(const train::Registry& registry)
   add_generate();
   add_certify();
   add_new();
-  add_doctor();
+  add_doctor(app, doctor, chosen);
   add_tokenizer(app, chosen);
 }
 
@@ -284,7 +265,7 @@ static int run_commands(int argc, char** argv, const train::Registry& registry) 
     CommandLine line(registry);
     line.train.typed = {argv, argv + argc};
     if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
-    if (!line.examines) check_kernel_choices();
+    if (!line.doctor.examines) check_kernel_choices();
     return line.chosen();
   } catch (...) {
     std::cerr << "shardgrad: " << dist::describe(std::current_exception()) << std::endl;

@@ -88,15 +88,19 @@ int certify_command(const CertifyOptions& options);
 /// be made.
 int new_command(const std::string& folder);
 
+/// What `shardgrad doctor` was given.
+struct DoctorOptions {
+  int ranks = 0;                            ///< of a job on this machine; 0: SLURM's tasks here, or else 2
+  bool examines = false;                    ///< also an environment that is refused otherwise
+  std::string file, group, device = "cpu";  ///< of --measure
+};
+/// Adds the command `doctor`, which fills `options` and becomes `chosen`.
+void add_doctor(CLI::App& app, DoctorOptions& options, std::function<int()>& chosen);
 /// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints
 /// what it found. 1 when something prevents training, or a way of starting it that this build has; else 0.
 int doctor_command(int ranks);
-/// What `shardgrad doctor --measure` was given.
-struct MeasureOptions {
-  std::string file, group, device = "cpu";
-};
 /// Times what connects the ranks of this job, or two on this machine, and writes it for `shardgrad plan --network`.
-int measure_command(const MeasureOptions& options);
+int measure_command(const DoctorOptions& options);
 
 /// Adds the command `tokenizer` with its own commands, the chosen one of which becomes `chosen`.
 void add_tokenizer(CLI::App& app, std::function<int()>& chosen);
