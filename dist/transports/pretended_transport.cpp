@@ -18,7 +18,10 @@ namespace {
 class PretendedTransport final : public Transport {
  public:
   PretendedTransport(int size, std::shared_ptr<Control> control, PretendedRanks as)
-      : Transport("pretended", 0, size, std::move(control)), as_(std::move(as)) {
+      : Transport("pretended", 0, size, std::move(control)),
+        as_(std::move(as)),
+        map_(two_level::map_of(as_.machines)),
+        exchanges_(map_, 0) {
     if (as_.group == "shared_memory" || as_.group == "two_level")
       bounce_ = Storage::make(kBounceBytes, context().backend(kMeta).memory(), {Category::communication, 0});
   }
@@ -56,9 +59,7 @@ class PretendedTransport final : public Transport {
   void keep_room(size_t slice, two_level::Cut cut, DType dtype) {
     size_t bytes = 0;
     if (as_.group == "mpi") bytes = mpi_room(slice, size());
-    if (as_.group == "two_level")
-      bytes =
-          two_level::Exchange(two_level::map_of(as_.machines), 0, dtype, two_level::Exchange::What::sums).bytes(cut);
+    if (as_.group == "two_level") bytes = exchanges_.of(dtype, two_level::Exchange::What::sums).bytes(cut);
     room_.of(bytes, context().backend(kMeta).memory());
   }
   void repeat(void* all, const void* one, size_t bytes) {
@@ -77,6 +78,8 @@ class PretendedTransport final : public Transport {
     });
   }
   PretendedRanks as_;
+  RankMap map_;  // of two levels, as the exchanges
+  two_level::Exchanges exchanges_;
   Ref<Storage> bounce_;  // of ranks on one machine
   KeptRoom room_{Category::communication};
 };

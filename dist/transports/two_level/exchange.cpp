@@ -2,28 +2,38 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include <shardgrad/core/context.h>
 
 namespace shardgrad::dist::two_level {
 namespace {
 
-std::vector<Subtree> parts_of(const RankMap& map, int machine, Exchange::What what) {
-  if (what == Exchange::What::sums) return subtrees_of(map, machine);
+// In ascending order.
+std::vector<Subtree> parts_of(const RankMap& map, Exchange::What what) {
+  if (what == Exchange::What::sums) return subtrees_of(map);
   std::vector<Subtree> ranks;
-  for (int local = 0; local < map.local_size(machine); ++local) {
-    int rank = map.global_rank(machine, local);
-    ranks.push_back({rank, rank + 1, 0});
-  }
+  for (int rank = 0; rank < map.world_size(); ++rank) ranks.push_back({rank, rank + 1, 0});
   return ranks;
 }
 
-/// The most parts of other machines that a rank of this one carries.
-int most_carried(const RankMap& map, int machine) {
-  int own = map.local_size(machine), most = 0;
-  for (int other = 0; other < map.node_count(); ++other)
-    if (other != machine) most += (map.local_size(other) + own - 1) / own;
+/// The most parts of other machines that a rank of a machine of `own` ranks carries.
+int most_carried(const RankMap& map, int own) {
+  int most = -1;  // its own machine's
+  for (int machine = 0; machine < map.node_count(); ++machine) most += (map.local_size(machine) + own - 1) / own;
   return most;
+}
+
+/// Elements of a part whose values fit into a box, when a machine makes `widths` bytes of values per element.
+int64_t elements_in_a_box(const RankMap& map, const std::vector<size_t>& widths, size_t inbox) {
+  std::map<int, size_t> carried;  // by the number of ranks of a machine
+  size_t most = inbox;
+  for (int machine = 0; machine < map.node_count(); ++machine) {
+    auto [at, is_new] = carried.try_emplace(map.local_size(machine));
+    if (is_new) at->second = size_t(most_carried(map, at->first));
+    most = std::max(most, widths[size_t(machine)] * at->second);
+  }
+  return std::max(int64_t(64), int64_t(kBoxBytes / most / 64 * 64));
 }
 
 /// Bytes [from, to) of a part, as far as it goes.
@@ -39,28 +49,21 @@ Range range_of(Cut cut, int part, size_t from, size_t to) {
 Exchange::Exchange(const RankMap& map, int rank, DType dtype, What what)
     : map_(map), rank_(rank), dtype_(dtype), carried_(carried_by(map, rank)) {
   std::erase(carried_, rank);
-  size_t most = 0;
-  for (int machine = 0; machine < map.node_count(); ++machine) {
-    size_t width = 0;
-    for (const Subtree& part : parts_of(map, machine, what)) {
-      values_.push_back({part, machine, 0});
-      width += sum_bytes(part, dtype);
-    }
-    most = std::max(most, width * size_t(most_carried(map, machine)));
-    if (machine == map.node_rank(rank)) my_width_ = width;
+  std::vector<size_t> widths(size_t(map.node_count()));
+  for (const Subtree& part : parts_of(map, what)) {
+    int machine = map.node_rank(part.begin);
+    if (machine == map.node_rank(rank)) mine_.push_back(values_.size());
+    values_.push_back({part, machine, width_});
+    width_ += sum_bytes(part, dtype);
+    widths[size_t(machine)] += sum_bytes(part, dtype);
   }
-  std::ranges::sort(values_, {}, [](const Value& value) { return value.part.begin; });
-  for (size_t i = 0; i < values_.size(); ++i) {
-    values_[i].offset = width_;
-    width_ += sum_bytes(values_[i].part, dtype);
-    if (values_[i].machine == map.node_rank(rank)) mine_.push_back(i);
-  }
-  segment_ = std::max(int64_t(64), int64_t(kBoxBytes / std::max(most, width_) / 64 * 64));
+  my_width_ = widths[size_t(map.node_rank(rank))];
+  longest_segment_ = elements_in_a_box(map, widths, width_);
 }
 
 // No longer than a part.
 int64_t Exchange::segment_of(Cut cut) const {
-  return std::min(segment_, (int64_t(cut.stride / size_of(dtype_)) + 63) / 64 * 64);
+  return std::min(longest_segment_, (int64_t(cut.stride / size_of(dtype_)) + 63) / 64 * 64);
 }
 
 std::byte* Exchange::inbox(const Value& value) const { return boxes_ + value.offset * size_t(segment_); }

@@ -5,6 +5,7 @@
 // is bounded.
 
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,6 @@ class Exchange {
            const Check& check, const Take& take);
   /// How many bytes of the room that takes.
   size_t bytes(Cut cut) const { return (width_ + carried_.size() * my_width_) * size_t(segment_of(cut)); }
-  /// Elements of a part that are exchanged at a time: the same number on all ranks.
-  int64_t segment() const { return segment_; }
 
  private:
   /// A part of the tree, whose machine makes it, and how far its place in a box is: in bytes per element of the
@@ -58,8 +57,24 @@ class Exchange {
   size_t width_ = 0;           // bytes of an inbox per element
   std::vector<size_t> mine_;   // of these, the ones that this machine makes
   size_t my_width_ = 0;
-  int64_t segment_;
+  int64_t longest_segment_;  // elements of a part that are exchanged at a time: the same number on all ranks
+  int64_t segment_ = 0;      // of the call that runs
   std::byte* boxes_ = nullptr;
+};
+
+/// The exchanges of a rank, each made when it is first asked for, for making one looks at all ranks: at most one for
+/// each dtype of what is summed, and one for values.
+class Exchanges {
+ public:
+  Exchanges(const RankMap& map, int rank) : map_(map), rank_(rank) {}
+  Exchange& of(DType dtype, Exchange::What what) {
+    return made_.try_emplace({what, dtype}, map_, rank_, dtype, what).first->second;
+  }
+
+ private:
+  const RankMap& map_;
+  int rank_;
+  std::map<std::pair<Exchange::What, DType>, Exchange> made_;
 };
 
 }  // namespace shardgrad::dist::two_level

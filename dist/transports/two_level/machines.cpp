@@ -25,35 +25,38 @@ std::vector<int> carried_by(const RankMap& map, int rank) {
 
 namespace {
 
-// Enters the largest parts of number `index` of `level` that lie within the machine.
-void enter(const RankMap& map, int machine, int level, int index, std::vector<Subtree>& found) {
-  int begin = index << level, end = std::min(map.world_size(), (index + 1) << level);
+// Enters the largest parts of number `index` of `level` that lie within a machine. From rank r on, the ranks before
+// ends[r] are on r's machine.
+void enter(const std::vector<int>& ends, int level, int index, std::vector<Subtree>& found) {
+  int begin = index << level, end = std::min(int(ends.size()), (index + 1) << level);
   if (begin >= end) return;
-  int inside = 0;
-  for (int r = begin; r < end; ++r) inside += map.node_rank(r) == machine;
-  if (inside == 0) return;
-  if (inside == end - begin) {
+  if (ends[size_t(begin)] >= end) {
     found.push_back({begin, end, level});
     return;
   }
-  enter(map, machine, level - 1, 2 * index, found);
-  enter(map, machine, level - 1, 2 * index + 1, found);
+  enter(ends, level - 1, 2 * index, found);
+  enter(ends, level - 1, 2 * index + 1, found);
 }
 
 }  // namespace
 
-std::vector<Subtree> subtrees_of(const RankMap& map, int machine) {
-  int root = 0;
-  while (1 << root < map.world_size()) ++root;
+std::vector<Subtree> subtrees_of(const RankMap& map) {
+  int ranks = map.world_size(), root = 0;
+  while (1 << root < ranks) ++root;
+  std::vector<int> ends(size_t(ranks), ranks);
+  for (int r = ranks - 2; r >= 0; --r)
+    ends[size_t(r)] = map.node_rank(r) == map.node_rank(r + 1) ? ends[size_t(r) + 1] : r + 1;
   std::vector<Subtree> found;
-  enter(map, machine, root, 0, found);
+  enter(ends, root, 0, found);
   return found;
 }
 
-double cost_of_mapping(const RankMap& map) {
-  size_t values = 0;
-  for (int machine = 0; machine < map.node_count(); ++machine) values += subtrees_of(map, machine).size();
-  return double(values) / map.node_count();
+std::vector<Subtree> subtrees_of(const RankMap& map, int machine) {
+  std::vector<Subtree> found = subtrees_of(map);
+  std::erase_if(found, [&](const Subtree& part) { return map.node_rank(part.begin) != machine; });
+  return found;
 }
+
+double cost_of_mapping(const RankMap& map) { return double(subtrees_of(map).size()) / map.node_count(); }
 
 }  // namespace shardgrad::dist::two_level

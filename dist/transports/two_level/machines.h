@@ -27,8 +27,11 @@ struct Subtree {
   bool operator==(const Subtree&) const = default;
 };
 
-/// The largest parts of the tree that a machine can sum by itself, in ascending order: what it sends of a sum. One,
-/// where its ranks are a power of two, neighbours, and aligned; at worst one for each of its ranks.
+/// The largest parts of the tree whose ranks are all on one machine, in ascending order: what is sent of a sum. Of a
+/// machine it is one where its ranks are a power of two, neighbours, and aligned; at worst one for each of its ranks.
+/// Takes steps of the number of ranks.
+std::vector<Subtree> subtrees_of(const RankMap& map);
+/// Those that a machine sums by itself.
 std::vector<Subtree> subtrees_of(const RankMap& map, int machine);
 
 /// How many times the bytes of a sum cross a cable because of where the ranks are: values sent over machines sending.

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include <shardgrad/dist/transports/transports.h>
-#include <shardgrad/dist/transports/two_level/exchange.h>
 
 namespace shardgrad::dist {
 
@@ -33,6 +32,7 @@ TwoLevelTransport::TwoLevelTransport(std::unique_ptr<DirectTransport> inner, std
       inner_(std::move(inner)),
       link_(std::move(link)),
       map_(std::move(map)),
+      exchanges_(map_, rank),
       last_group_(std::move(last_group)) {
   inner_->set_members(map_.ranks_of(machine()));
 }
@@ -98,7 +98,7 @@ void TwoLevelTransport::gather_parts(const Call& call, std::span<const GatherPar
 }
 
 void TwoLevelTransport::reduce(const Call& call, void* out, const void* full, Cut cut, DType dtype) {
-  Exchange sums(map_, rank(), dtype, Exchange::What::sums);
+  Exchange& sums = exchanges_.of(dtype, Exchange::What::sums);
   sums.run(
       call, *inner_, *link_, full, cut, room_, [this] { check(); },
       [&](std::span<const Summed> parts, size_t from, size_t to) {
@@ -107,7 +107,7 @@ void TwoLevelTransport::reduce(const Call& call, void* out, const void* full, Cu
 }
 
 void TwoLevelTransport::all_to_all(const Call& call, void* out, const void* in, size_t bytes) {
-  Exchange values(map_, rank(), DType::u8, Exchange::What::values);
+  Exchange& values = exchanges_.of(DType::u8, Exchange::What::values);
   auto take = [&](std::span<const Summed> parts, size_t from, size_t to) {
     for (const auto& [part, value] : parts)
       copy(static_cast<std::byte*>(out) + size_t(part.begin) * bytes + from, value, to - from);

@@ -31,8 +31,7 @@
 
 #include <shardgrad/dist/transports/direct_transport.h>
 #include <shardgrad/dist/transports/kept_room.h>
-#include <shardgrad/dist/transports/two_level/link.h>
-#include <shardgrad/dist/transports/two_level/routes.h>
+#include <shardgrad/dist/transports/two_level/exchange.h>
 
 namespace shardgrad::dist::two_level {
 
@@ -72,6 +71,7 @@ class TwoLevelTransport final : public Transport {
   std::unique_ptr<DirectTransport> inner_;
   std::unique_ptr<Link> link_;
   RankMap map_;
+  Exchanges exchanges_;
   std::shared_ptr<int64_t> last_group_;
   KeptRoom room_{Category::communication};
 };

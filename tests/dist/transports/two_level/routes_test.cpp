@@ -10,6 +10,7 @@
 #include <set>
 
 #include <shardgrad/dist/transports/tree_sum.h>
+#include <shardgrad/dist/transports/two_level/exchange.h>
 #include <shardgrad/dist/transports/two_level/routes.h>
 #include <shardgrad/dist/transports/two_level/subtree_sum.h>
 
@@ -242,6 +243,53 @@ TEST(TwoLevelSums, NeighboursThatAreAPowerOfTwoAreOnePartOfTheTree) {
   EXPECT_EQ(cost_of_mapping(map_of({0, 0, 0, 0, 1, 1, 1, 1})), 1);
   EXPECT_EQ(cost_of_mapping(map_of({0, 1, 0, 1, 0, 1, 0, 1})), 4);
   EXPECT_EQ(cost_of_mapping(map_of({0, 0, 0, 1, 1, 1})), 2);
+}
+
+// By the definition: a part is whole on a machine, and the next larger one is not.
+TEST(TwoLevelSums, PartsAreTheLargestOnOneMachineAndAllRanksTogether) {
+  for (int size = 2; size <= 8; ++size)
+    for_every_map(size, [&](const RankMap& map) {
+      SCOPED_TRACE(text_of(map));
+      auto is_whole = [&](int begin, int end) {
+        for (int r = begin; r < std::min(end, size); ++r)
+          if (map.node_rank(r) != map.node_rank(begin)) return false;
+        return true;
+      };
+      int next = 0;
+      for (const Subtree& part : subtrees_of(map)) {
+        int width = 1 << part.level, parent = part.begin / (2 * width) * 2 * width;
+        EXPECT_EQ(part.begin, next);
+        EXPECT_EQ(part.begin % width, 0);
+        EXPECT_EQ(part.end, std::min(part.begin + width, size));
+        EXPECT_TRUE(is_whole(part.begin, part.end));
+        EXPECT_TRUE((width >= size) || !is_whole(parent, parent + 2 * width));
+        next = part.end;
+      }
+      EXPECT_EQ(next, size);
+    });
+}
+
+TEST(TwoLevelExchanges, AreMadeOnceForEachDtypeAndKind) {
+  RankMap map = map_of({0, 0, 1, 1, 1});
+  Exchanges exchanges(map, 3);
+  std::set<const Exchange*> made;
+  for (int again = 0; again < 3; ++again) {
+    for (DType dtype : {DType::f32, DType::bf16}) made.insert(&exchanges.of(dtype, Exchange::What::sums));
+    made.insert(&exchanges.of(DType::u8, Exchange::What::values));
+    made.insert(&exchanges.of(DType::u8, Exchange::What::sums));
+    EXPECT_EQ(made.size(), 4u) << "a later call made one";
+  }
+}
+
+// 16,384 ranks are looked at by each of them.
+TEST(TwoLevelExchanges, HaveSegmentsThatFitIntoABoxHoweverManyRanksThereAre) {
+  std::vector<int> machines;
+  for (int r = 0; r < 16384; ++r) machines.push_back(r / 8);
+  RankMap map = map_of(machines);
+  Exchange sums(map, 9, DType::f32, Exchange::What::sums);
+  Cut cut{size_t(1) << 30, size_t(1) << 44};
+  EXPECT_EQ(sums.bytes(cut), (2048 + 2047) * sizeof(float) * 512) << "in, and what it carries";
+  EXPECT_EQ(sums.bytes({4 * 64, 4 * 64}), (2048 + 2047) * sizeof(float) * 64);
 }
 
 }  // namespace

@@ -17,12 +17,17 @@
 namespace shardgrad::dist::testing {
 namespace {
 
+struct Sent {
+  std::atomic<size_t> bytes, messages;
+};
+
 /// Counts what its rank sends, by machine.
 class CountingLink final : public two_level::Link {
  public:
-  CountingLink(std::unique_ptr<Link> inner, std::atomic<size_t>& sent) : inner_(std::move(inner)), sent_(sent) {}
+  CountingLink(std::unique_ptr<Link> inner, Sent& sent) : inner_(std::move(inner)), sent_(sent) {}
   void send(const Call& call, int peer, const void* data, size_t bytes) override {
-    sent_ += bytes;
+    sent_.bytes += bytes;
+    ++sent_.messages;
     inner_->send(call, peer, data, bytes);
   }
   void receive(const Call& call, int peer, void* data, size_t bytes) override {
@@ -35,7 +40,7 @@ class CountingLink final : public two_level::Link {
 
  private:
   std::unique_ptr<Link> inner_;
-  std::atomic<size_t>& sent_;
+  Sent& sent_;
 };
 
 std::shared_ptr<void> board_of(int size) {
@@ -45,13 +50,13 @@ std::shared_ptr<void> board_of(int size) {
   return memory;
 }
 
-/// The bytes that each machine sends while all ranks call `body` once.
-std::vector<size_t> sent_by_machine(const std::vector<int>& machines, const std::function<void(Transport&)>& body) {
+/// What each machine sends while all ranks call `body` once.
+std::vector<Sent> all_sent_by_machine(const std::vector<int>& machines, const std::function<void(Transport&)>& body) {
   RankMap map = two_level::map_of(machines);
   auto doors = two_level::make_local_doors();
   std::vector<std::shared_ptr<void>> boards;
   for (int machine = 0; machine < map.node_count(); ++machine) boards.push_back(board_of(map.local_size(machine)));
-  std::vector<std::atomic<size_t>> sent(size_t(map.node_count()));
+  std::vector<Sent> sent(size_t(map.node_count()));
   ControlPage page = make_private_page(map.world_size());
   std::vector<int> all;
   for (int rank = 0; rank < map.world_size(); ++rank) all.push_back(rank);
@@ -69,7 +74,13 @@ std::vector<size_t> sent_by_machine(const std::vector<int>& machines, const std:
       body(*transport);
     });
   for (std::thread& rank : ranks) rank.join();
-  return {sent.begin(), sent.end()};
+  return sent;
+}
+/// Of that, the bytes.
+std::vector<size_t> sent_by_machine(const std::vector<int>& machines, const std::function<void(Transport&)>& body) {
+  std::vector<size_t> bytes;
+  for (const Sent& sent : all_sent_by_machine(machines, body)) bytes.push_back(sent.bytes);
+  return bytes;
 }
 
 constexpr Call kCall{.sequence = 1, .fingerprint = 7};
@@ -102,6 +113,22 @@ TEST(TwoLevel, ASumSendsOneValueForEachPartOfTheTree) {
   EXPECT_EQ(most(sent_by_machine({0, 0, 1, 1, 2, 2, 3, 3}, reduce(DType::f32))), all * 3 / 4);
   EXPECT_EQ(most(sent_by_machine({0, 1, 0, 1, 0, 1, 0, 1}, reduce(DType::f32))), 4 * all / 2) << "dealt out in turn";
   EXPECT_EQ(most(sent_by_machine({0, 0, 0, 0, 1, 1, 1, 1}, reduce(DType::bf16))), all / 2) << "f32 inside";
+}
+
+TEST(TwoLevel, ALongSumAfterAShortOneTakesNoMoreMessagesThanAlone) {
+  auto messages = [](const std::vector<int64_t>& counts) {
+    auto reduce = [&](Transport& transport) {
+      Call call = kCall;
+      for (int64_t count : counts) {
+        std::vector<float> full(size_t(count) * size_t(transport.size()), 1), shard(static_cast<size_t>(count));
+        transport.reduce_scatter(call, shard.data(), full.data(), count, DType::f32);
+        EXPECT_EQ(std::ranges::count(shard, float(transport.size())), count);
+        ++call.sequence;
+      }
+    };
+    return all_sent_by_machine({0, 0, 1, 1}, reduce)[0].messages.load();
+  };
+  EXPECT_EQ(messages({64, 1 << 16, 64}), messages({64}) + messages({1 << 16}) + messages({64}));
 }
 
 TEST(TwoLevel, ABroadcastCrossesEachCableOnce) {
