@@ -44,7 +44,7 @@ Tensor LanguageModel::forward(const Tensor& ids, const TextCall& call) {
   return call.labels.defined() ? head()(x, call.labels, call.loss) : head()(x);
 }
 
-// A padded table has rows for ids that are none, so the operation would not refuse them.
+// The table refuses them, too, and on a device nobody else does; here it is said before anything runs, and where.
 static void check_ids(const Tensor& ids, int64_t vocab_size) {
   if (ids.device() != kCpu) return;
   const int64_t *begin = ids.data<int64_t>(), *end = begin + ids.numel();

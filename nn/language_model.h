@@ -72,8 +72,8 @@ class LanguageModel : public Module {
   };
 
   /// ids: i64 (B, T) → logits (B, T, vocab_size), or with labels the loss: one element, f32 (f64 for f64). Throws
-  /// Error(input) for more than max_positions tokens in a row, and for an id that is not in the vocabulary. Ids on a
-  /// device are not waited for: there the table refuses those beyond its rows, padded ones included.
+  /// Error(input) for more than max_positions tokens in a row, and for an id that is not in the vocabulary: at once
+  /// on the CPU, elsewhere, where ids are not waited for, at the next wait.
   Tensor forward(const Tensor& ids, const TextCall& call = {});
 
   int64_t vocab_size() const { return sizes_.vocab_size; }

@@ -94,8 +94,9 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   return y;
 }
 
-Tensor embedding(const Tensor& table, const Tensor& ids) {
+Tensor embedding(const Tensor& table, const Tensor& ids, int64_t rows) {
   SG_CHECK(table.ndim() == 2, "embedding: the table must be (rows, width), got ", table.shape());
+  SG_CHECK(0 <= rows && rows <= table.size(0), "embedding: the table ", table.shape(), " has no ", rows, " rows");
   check_index("embedding", table, ids);
   SG_CHECK(ids.ndim() < kMaxDims, "embedding: ids ", ids.shape(), " have too many dimensions");
   std::array<int64_t, kMaxDims> extents{};
@@ -103,7 +104,8 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   extents[size_t(ids.ndim())] = table.size(1);
   Tensor flat = ids.alias({ids.numel()});
   Tensor y = empty(Shape(std::span(extents.data(), size_t(ids.ndim()) + 1)), {table.dtype(), table.device()});
-  launch(kernels::index_select, table, view_of(out(y), {ids.numel(), table.size(1)}), table, flat, 0);
+  const Tensor used = rows == 0 ? table : table.alias_rows(0, rows);
+  launch(kernels::index_select, table, view_of(out(y), {ids.numel(), table.size(1)}), used, flat, 0);
   if (auto* node = record<Embedding>(y, table)) node->save(flat);
   return y;
 }

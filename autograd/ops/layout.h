@@ -66,8 +66,9 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 /// A copy of x with src added at index along dim, as torch.scatter_add; index and src have the same shape.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
-/// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D].
-Tensor embedding(const Tensor& table, const Tensor& ids);
+/// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D]. Ids are below `rows`, where that is given: what a
+/// table has from there on is padding.
+Tensor embedding(const Tensor& table, const Tensor& ids, int64_t rows = 0);
 
 /// Python's begin:end:step; what is left out or nullopt reaches to the end. Ends beyond the last element mean it.
 struct Slice {

@@ -189,6 +189,8 @@ TEST(Refusals, LabelsAndIdsOutOfRange) {
   EXPECT_REFUSED(cross_entropy(logits, labels), "cross_entropy", "row 1 is 3");
   EXPECT_REFUSED(one_hot(labels, 3), "3");
   EXPECT_REFUSED(embedding(zeros({3, 2}), labels), "3");
+  EXPECT_REFUSED(embedding(zeros({8, 2}), labels, 3), "index 1 is 3", "[0, 3)");
+  EXPECT_REFUSED(embedding(zeros({3, 2}), labels, 4), "[3, 2]", "4 rows");
   EXPECT_REFUSED(index_select(logits, 1, from_vector<int64_t>({-1}, {1})), "-1");
 }
 

@@ -340,6 +340,22 @@ TEST_P(EitherModel, WhatItCannotReadIsRefusedInASentence) {
             "labels i64[3, 2] on cpu do not fit tokens i64[2, 3] on cpu; there must be one for each");
 }
 
+// Row 50 of the table is padding; what it holds would be read as any other.
+TEST_P(EitherModel, OnDevicesAnIdBeyondTheVocabularyIsRefusedAtTheNextWait) {
+  std::vector<Device> devices = test::kernel_devices();
+  std::erase(devices, kCuda);  // a GPU's fault leaves nothing to go on with
+  devices.push_back(kAcc);
+  for (Device device : devices)
+    for (int64_t id : {49, 50, 63, 64}) {
+      Context context({.device = device});
+      auto model = make(64);
+      std::string refused = refusal_of([&] { doubles(model(from_vector<int64_t>({1, 2, 3, id}, {2, 2}).to(device))); });
+      EXPECT_EQ(refused.find(concat("index 3 is ", id, ", outside [0, 50)")) != std::string::npos, id >= 50)
+          << device << ' ' << id << ": " << refused;
+      EXPECT_EQ(refused.empty(), id < 50) << device << ' ' << id << ": " << refused;
+    }
+}
+
 TEST(Gpt2, SizesThatDoNotGoTogetherAreRefused) {
   Context context;
   nn::Gpt2Options options = small_gpt2();
