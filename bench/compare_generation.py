@@ -13,10 +13,10 @@ import statistics
 import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CASES = [  # our dtype, PyTorch's, rows, least ratio aimed at
+CASES = [  # our dtype, PyTorch's, rows, least ratio aimed at: with 16 bits 2, whichever is the faster there
     ("f32", "f32", 1, 1.35),
     ("bf16", "f32", 1, 2.0),
-    ("bf16", "bf16", 1, 1.0),
+    ("bf16", "bf16", 1, 2.0),
     ("f16", "f32", 1, 2.0),
     ("f32", "f32", 4, 1.0),
 ]

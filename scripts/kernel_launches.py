@@ -7,7 +7,7 @@ from dataclasses import dataclass
 MAX_DIMS = 6        # kMaxDims
 ARGUMENTS = 0x210   # where arguments begin in the bank of constants
 BIG = 1 << 28  # elements: more than any launch's threads of a GPU at once take
-LABELS, CLASSES = 50304, 50257  # columns of logits and classes of GPT-2
+COLUMNS, CLASSES = 50304, 50257  # of logits: those of a padded table, and the classes among them
 
 
 @dataclass
@@ -118,11 +118,11 @@ def rows(T, size, cols=4096):
     softmax = members(long(1 << 14), whole(cols), FLAG_OFF, FLAG_ON, FLAG_OFF)
     yield kept("softmax", "softmax", "softmax_kernel", [pointer("y"), pointer("x"), softmax])
     yield kept("softmax backward", "softmax", "softmax_backward_kernel", [pointer("y"), pointer("d"), pointer("x"), softmax])
-    yield Launch("cross_entropy, 50257 classes", T, "losses", f"cross_entropy_kernel<{T}, float>", (256, 1),
-                 [pointer("~losses"), pointer("~lse"), FLAG_OFF, pointer("x"), pointer("~labels"), whole(LABELS), whole(CLASSES),
+    yield Launch("cross_entropy, 50257 of 50304 columns", T, "losses", f"cross_entropy_kernel<{T}, float>", (256, 1),
+                 [pointer("~losses"), pointer("~lse"), FLAG_OFF, pointer("x"), pointer("~labels"), whole(COLUMNS), whole(CLASSES),
                   long(-100), FLAG_ON], size)
-    yield Launch("cross_entropy backward, 50257 classes", T, "losses", f"cross_entropy_backward_kernel<{T}, float>", (256, 1),
-                 [pointer("y"), pointer("~dloss"), pointer("x"), pointer("~lse"), pointer("~labels"), whole(LABELS), whole(CLASSES),
+    yield Launch("cross_entropy backward, 50257 of 50304 columns", T, "losses", f"cross_entropy_backward_kernel<{T}, float>", (256, 1),
+                 [pointer("y"), pointer("~dloss"), pointer("x"), pointer("~lse"), pointer("~labels"), whole(COLUMNS), whole(CLASSES),
                   real(8), long(-100), FLAG_ON, FLAG_OFF], size)
 
 

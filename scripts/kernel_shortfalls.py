@@ -6,7 +6,7 @@ REASONS = {
         ("bf16", "add a row"), ("float", "add a row")],
     "tanh in f32 has two forms, of which a warp takes both; behind products it is cuBLASLt's": [("bf16", "gelu_tanh; gelu_tanh backward")],
     "the largest number so far and an exponential in f32 for each element, of which only 2 bytes are read": [
-        ("bf16", "cross_entropy, 50257 classes")],
+        ("bf16", "cross_entropy, 50257 of 50304 columns")],
     "sums in f32 of products that stay apart, and a root in f64 for each row": [
         ("bf16", "layer_norm, rows of 768; layer_norm, rows of 4096")],
     "25 instructions of an element are Philox'": [("bf16", "dropout")],
