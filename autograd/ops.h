@@ -91,7 +91,8 @@ struct AttentionOptions {
   int64_t kv_heads = 0;  ///< of keys and values, each for as many neighbouring heads as any other; 0: `heads`
   double scale = 0;      ///< of the products of queries and keys; 0: 1/√d
   double dropout = 0;    ///< probability, below 1, that a weight is zeroed; the others are scaled by 1/(1-dropout)
-  /// The mask is a function of (seed, stream, first_sample, sample, head, query, key), as that of dropout().
+  /// The mask is a function of (seed, stream, first_sample, sample, head, query, key), as that of dropout(), and of the
+  /// shape: of how many heads and places there are. A text in longer rows has another mask.
   uint64_t seed = 0, stream = 0;
   int64_t first_sample = 0;
 };

@@ -134,7 +134,7 @@ struct AttentionArgs {
   int64_t heads, kv_heads;  ///< H and G, which divides H
   double scale;             ///< of the products of queries and keys
   /// The mask of the weight of query i for key j of head h of global sample s is that of DropoutArgs for the element
-  /// e = ((s · H + h) · T + i) · T + j: Philox(key = seed, counter = e / 4 and stream) ≥ dropout.
+  /// e = ((s · H + h) · T + i) · T + j: Philox(key = seed, counter = e / 4 and stream) ≥ dropout. So H and T are in it.
   double dropout = 0;
   uint64_t seed = 0, stream = 0;
   int64_t first_sample = 0;  ///< global number of sample 0
