@@ -39,13 +39,8 @@ endif()
 target_compile_options(shardgrad_cuda PRIVATE
   "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>"
   "$<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:shardgrad_flags,INTERFACE_COMPILE_OPTIONS>>")
-# An element takes the path in packs or the other one, depending on where a range is cut; products and sums that nvcc joins
-# in one of them only would give it other bits.
 foreach(kernel IN LISTS cuda_kernels)
-  file(STRINGS ${kernel} two_paths REGEX "kernels/cuda/(map|rows)\\.h")
-  if(two_paths)
-    set_source_files_properties(${kernel} PROPERTIES COMPILE_OPTIONS -fmad=false)
-  endif()
+  shardgrad_keep_products_apart(shardgrad_cuda ${kernel})
 endforeach()
 target_compile_definitions(shardgrad_cuda PRIVATE "SHARDGRAD_CUDA_ARCHITECTURES=\"${cuda_architectures}\"")
 if(SHARDGRAD_HAS_CUDA)

@@ -6,6 +6,17 @@
 set(shardgrad_cu_remedy "configure it with -DSHARDGRAD_SIM=ON (the simulator, whose target shardgrad_sim_kernels must be \
 built) or -DSHARDGRAD_CUDA=ON, and install it again")
 
+# For a .cu file of the target that itself includes map.h or rows.h, whose kernels give an element the path in packs or another
+# one, depending on where a range is cut: products and sums that nvcc joins in one of them only would give it other bits.
+function(shardgrad_keep_products_apart target file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} two_paths REGEX "^ *#include .*kernels/cuda/(map|rows)\\.h")
+  get_property(options SOURCE ${file} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS)
+  if(two_paths AND NOT "-fmad=false" IN_LIST options)
+    set_property(SOURCE ${file} TARGET_DIRECTORY ${target} APPEND PROPERTY COMPILE_OPTIONS -fmad=false)
+  endif()
+endfunction()
+
 function(shardgrad_target_kernels target)
   if(NOT SHARDGRAD_HAS_SIM AND NOT SHARDGRAD_HAS_CUDA)
     message(FATAL_ERROR "this shardgrad runs no kernels of .cu files: ${shardgrad_cu_remedy}")
@@ -24,6 +35,7 @@ function(shardgrad_target_kernels target)
     endif()
     if(SHARDGRAD_HAS_CUDA)
       target_sources(${target} PRIVATE ${path})
+      shardgrad_keep_products_apart(${target} ${path})
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
       set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
                                                    CUDA_EXTENSIONS OFF)
