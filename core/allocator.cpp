@@ -170,7 +170,7 @@ class CachingAllocator final : public Allocator {
     auto& list = free_[index];
     for (size_t i = list.size(); i-- > 0;) {
       Cached& entry = list[i];
-      bool ordered = entry.freed.done() || (entry.stream == &stream && !running);
+      bool ordered = (entry.stream == &stream && !running) || entry.freed.done();  // asking a GPU costs more
       if (!ordered && (running || reuse_ == Reuse::when_done)) continue;
       if (entry.stream != &stream) wait = entry.freed;
       void* data = entry.data;

@@ -5,6 +5,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/core/cuda/memory.h>
 #include <shardgrad/core/cuda/pinned.h>
 #include <shardgrad/core/cuda/stream.h>
@@ -47,7 +48,7 @@ class CudaBackend final : public Backend {
     DeviceInfo info;
     cudaDeviceProp properties;
     check_cuda(cudaGetDeviceProperties(&properties, number_), "reading the GPU's properties");
-    cudaSetDevice(number_);
+    use_gpu(number_);
     check_cuda(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "reading the GPU's memory");
     info.name = properties.name;
     info.capability = properties.major * 10 + properties.minor;

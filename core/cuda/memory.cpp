@@ -2,6 +2,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/core/happens_before.h>
 
 namespace shardgrad {
@@ -19,7 +20,7 @@ CudaArena::~CudaArena() {
 void* CudaArena::ask(size_t bytes) {
   void* data = nullptr;
   ++requests_;
-  cudaSetDevice(device_);
+  use_gpu(device_);
   cudaError_t status =
       kind_ == Kind::device ? cudaMalloc(&data, bytes) : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   if (status == cudaSuccess) return data;

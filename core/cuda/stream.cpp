@@ -13,6 +13,11 @@ namespace shardgrad {
 static thread_local Device launching = kCuda;
 Device launching_device() { return launching; }
 
+void use_gpu(int gpu) {
+  int chosen = 0;
+  if (cudaGetDevice(&chosen) != cudaSuccess || chosen != gpu) cudaSetDevice(gpu);
+}
+
 namespace {
 
 class CudaEvent final : public Event::State {
@@ -28,7 +33,7 @@ class CudaEvent final : public Event::State {
   bool done() const override { return status() != cudaErrorNotReady; }
   void host_wait() const override {
     constexpr int kSpins = 500;
-    cudaSetDevice(pool_->gpu());  // a thread that never chose one would open GPU 0 as well
+    use_gpu(pool_->gpu());  // a thread that never chose one would open GPU 0 as well
     for (int polls = 0;; ++polls) {
       cudaError_t now = status();
       if (now == cudaSuccess) return;
@@ -96,7 +101,7 @@ cudaError_t CudaEventPool::get(cudaEvent_t& event) {
       return cudaSuccess;
     }
   }
-  cudaSetDevice(gpu_);
+  use_gpu(gpu_);
   return cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
 }
 
@@ -125,7 +130,7 @@ std::vector<Event> CudaEventPool::record_all() {
 CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check)
     : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
   cudaStream_t stream = nullptr;
-  cudaSetDevice(pool_->gpu());
+  use_gpu(pool_->gpu());
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), concat("making stream ", this->name()));
   native_ = stream;
   pool_->enter(*this);
@@ -173,13 +178,13 @@ void CudaStream::notify(std::function<void()> note) {
 }
 
 std::unique_ptr<StreamTimer> CudaStream::make_timer() {
-  cudaSetDevice(pool_->gpu());
+  use_gpu(pool_->gpu());
   return std::make_unique<CudaTimer>(*this);
 }
 
 void CudaStream::before_launch(const char* label) {
   ++launching_;
-  cudaSetDevice(pool_->gpu());  // of this thread, which may be any
+  use_gpu(pool_->gpu());  // of this thread, which may be any
   launching = pool_->device();
   nvtxRangePushA(label);
 }

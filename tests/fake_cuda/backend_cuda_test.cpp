@@ -92,6 +92,21 @@ TEST_F(BackendCuda, EverythingIsGivenBackAtTheEnd) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
+TEST_F(BackendCuda, WhatAStreamFreesItGetsAgainWithoutAQuestionToTheGpu) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  queue(gpu.compute(), "slow", [] { std::this_thread::sleep_for(20ms); });
+  for (size_t bytes : {size_t(1000), size_t(4) << 20}) {
+    MemoryBlock block = gpu.memory()->allocate(bytes, gpu.compute());
+    gpu.memory()->free(block, gpu.compute());
+    int64_t asked = fake_cuda::calls("cudaEventQuery");
+    MemoryBlock again = gpu.memory()->allocate(bytes, gpu.compute());
+    EXPECT_EQ(again.data, block.data);
+    EXPECT_EQ(fake_cuda::calls("cudaEventQuery"), asked) << bytes;
+    gpu.memory()->free(again, gpu.compute());
+  }
+}
+
 TEST_F(BackendCuda, ATensorMayOutliveItsContext) {
   Tensor kept;
   {

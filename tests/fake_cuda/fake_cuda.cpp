@@ -311,7 +311,15 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = machine().gpus;
   return cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) {
+  *device = fake_cuda::chosen_device;
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) {
+  {
+    std::lock_guard lock(state().mutex);
+    ++state().calls["cudaSetDevice"];
+  }
   if (device >= machine().gpus) return report(cudaErrorInvalidValue);
   fake_cuda::chosen_device = device;
   return cudaSuccess;

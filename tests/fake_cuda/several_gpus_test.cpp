@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include <shardgrad/autograd/ops.h>
@@ -46,6 +47,27 @@ TEST_F(SeveralGpus, EachHasMemoryAndStreamsOfItsOwn) {
     EXPECT_THROW(first + second, Error);
   }
   EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST_F(SeveralGpus, AThreadChoosesOneWhereItHasAnotherAndNotBeforeEachLaunch) {
+  Context context({.device = kCuda});
+  Tensor first = from_vector<float>({1}, {1}), second = first.to(kSecond), warm = second + second, sum = first + first;
+  Tensor there, again;
+  auto choices = [](const std::function<void()>& work) {
+    int64_t before = fake_cuda::calls("cudaSetDevice");
+    work();
+    return fake_cuda::calls("cudaSetDevice") - before;
+  };
+  EXPECT_EQ(choices([&] {
+              for (int i = 0; i < 10; ++i) sum = first + sum;
+            }),
+            0);
+  EXPECT_EQ(sum.item(), 12);
+  EXPECT_EQ(choices([&] { there = second + second; }), 1);
+  cudaSetDevice(0);  // other code's
+  EXPECT_EQ(choices([&] { again = second + there; }), 1);
+  EXPECT_EQ(fake_cuda::current_device(), 1);
+  EXPECT_EQ(again.item(), 3) << "on the wrong GPU the launch is refused";
 }
 
 TEST_F(SeveralGpus, OneThatIsNotThereIsRefusedByItsNumber) {
