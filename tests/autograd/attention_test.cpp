@@ -92,25 +92,41 @@ TEST(Attention, SharedHeadsStartsAndDropoutAreThoseOfTheComposedForm) {
       }
 }
 
+// Rows before `kept` have the bits that they have when the others are changed, and when there are no others.
+void expect_causal(const AttentionOptions& options, int64_t places, int64_t depth, TensorOptions where,
+                   std::initializer_list<int64_t> all_kept) {
+  int64_t kv_heads = options.kv_heads ? options.kv_heads : options.heads;
+  int64_t width = (options.heads + 2 * kv_heads) * depth;
+  Tensor whole = rows_of_heads(1, places, options, depth, where), changed = clone(whole);
+  for (int64_t kept : all_kept) {
+    fill_(reshape(changed, {places, width}).rows(kept, places), 3);
+    Tensor alone = reshape(reshape(whole, {places, width}).rows(0, kept), {1, kept, width});
+    auto first = [&](const Tensor& qkv) {
+      return bits(reshape(attention(qkv, Tensor(), options), {-1, options.heads * depth}).rows(0, kept));
+    };
+    std::vector<uint8_t> expected = first(whole);
+    std::string what = concat(kept, " of ", places, " places, depth ", depth, ", ", where.dtype, " on ", *where.device);
+    EXPECT_EQ(first(changed), expected) << what;
+    EXPECT_EQ(first(alone), expected) << what << ", alone";
+    copy_into(changed, whole);
+  }
+}
+
 TEST(Attention, NoBitOfARowDependsOnLaterOnes) {
   Context context;
   std::vector<Device> devices = kernel_devices();
   devices.insert(devices.begin(), {kCpu, kAcc});
-  AttentionOptions options{.heads = 2, .kv_heads = 1};
   for (Device device : devices)
-    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-      int64_t places = device == kCpu ? 70 : 20;
-      Tensor whole = rows_of_heads(1, places, options, 8, {dtype, device}), changed = clone(whole);
-      for (int64_t kept : {1, 13, 19}) {
-        fill_(reshape(changed, {places, 32}).rows(kept, places), 3);
-        Tensor a = attention(whole, Tensor(), options), b = attention(changed, Tensor(), options);
-        Tensor c = attention(reshape(reshape(whole, {places, 32}).rows(0, kept), {1, kept, 32}), Tensor(), options);
-        auto first = [&](const Tensor& y) { return bits(reshape(y, {-1, 16}).rows(0, kept)); };
-        EXPECT_EQ(first(a), first(b)) << kept << " of " << places << ", " << dtype << " on " << device;
-        EXPECT_EQ(first(a), first(c)) << kept << " alone, " << dtype << " on " << device;
-        copy_into(changed, whole);
-      }
-    }
+    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+      expect_causal({.heads = 2, .kv_heads = 1}, device == kCpu ? 70 : 20, 8, {dtype, device}, {1, 13, 19});
+}
+
+// Heads that a GPU takes by tiles of 64 places, of each width that there is.
+TEST(Attention, NoBitOfARowInATileDependsOnLaterOnes) {
+  Context context;
+  for (Device device : kernel_devices())
+    for (DType dtype : {DType::bf16, DType::f16})
+      for (int64_t depth : {16, 64, 80}) expect_causal({.heads = 1}, 70, depth, {dtype, device}, {13, 64, 65});
 }
 
 TEST(Attention, AnyNumberOfThreadsGivesTheSameBits) {
