@@ -197,6 +197,43 @@ TEST(NextToken, LabelsThatDoNotCountChangeNeitherLossNorScores) {
   EXPECT_NEAR(results[0][0], by_hand, 1e-6);
 }
 
+/// The loss that so many ranks find of the same 13 windows, some of whose labels do not count.
+double validation_loss(int ranks, DType dtype, int64_t grains = 0) {
+  double loss = 0;
+  auto body = [&](dist::ProcessGroup& world) {
+    std::vector<int64_t> ids, next;
+    for (int64_t i = 0; i < 13 * 4; ++i) {
+      ids.push_back(i * i % 9);
+      next.push_back(i % 5 == 3 ? data::kIgnored : (i + 1) * (i + 1) % 9);
+    }
+    auto windows = std::make_shared<data::TensorDataset>(std::vector<Tensor>{ids_of(ids, 13), ids_of(next, 13)});
+    train::NextToken task(small_gpt2_model());
+    task.module().to(dtype);
+    data::DataLoader::Options options{.batch = 5, .shuffle = false, .rank = world.rank(), .world_size = world.size()};
+    options.grains = grains;
+    data::DataLoader loader(windows, options);
+    train::Evaluation evaluation = train::evaluate(task, loader, world, {});
+    EXPECT_EQ(evaluation.count, 13);
+    if (world.rank() == 0) loss = evaluation.scores[0].value;
+  };
+  dist::run_ranks(ranks, body, {.seed = 3, .threads = 1});
+  return loss;
+}
+
+// Sums are over all labels and divided once. What a rank makes of its part of a batch is one number of the model's
+// dtype, f32 of 16 bits; grains are the same parts on any ranks.
+TEST(NextToken, AValidationLossIsThatOfAllWindowsOnAnyNumberOfRanks) {
+  double exact = validation_loss(1, DType::f64), single = validation_loss(1, DType::f32);
+  EXPECT_NEAR(single, exact, 1e-6);
+  for (int ranks : {2, 3}) {
+    EXPECT_NEAR(validation_loss(ranks, DType::f64), exact, 1e-12) << ranks;
+    EXPECT_NEAR(validation_loss(ranks, DType::f32), single, 2e-7) << ranks;
+  }
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int ranks : {2, 4})
+      EXPECT_EQ(validation_loss(ranks, dtype, 4), validation_loss(1, dtype, 4)) << ranks << dtype;
+}
+
 TEST(NextToken, BitsPerByteAreOfTheBytesThatTheDataKnows) {
   Context context;
   train::NextToken task(small_gpt2_model());
