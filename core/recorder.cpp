@@ -1,5 +1,6 @@
 #include <shardgrad/core/recorder.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace shardgrad {
@@ -12,13 +13,22 @@ double Recorder::now() const { return monotonic_seconds() - epoch_; }
 
 uint64_t Recorder::begin(Record record) {
   std::lock_guard lock(mutex_);
-  if (!tracing_ && records_.size() >= 2 * capacity_)  // drop in bulk: amortised constant time
-    records_.erase(records_.begin(), records_.end() - std::ptrdiff_t(capacity_));
+  if (step_is_over_ && record.phase != "step") {
+    step_begin_ = next_;
+    step_is_over_ = false;
+  }
+  if (!tracing_) forget();
   record.sequence = next_++;
   record.begin = now();
   bytes_sent_ += record.bytes_sent;
   records_.push_back(std::move(record));
   return next_ - 1;
+}
+
+// In bulk: amortised constant time.
+void Recorder::forget() {
+  size_t of_step = std::min(size_t(next_ - step_begin_), most_of_a_step_), kept = std::max(capacity_, of_step);
+  if (records_.size() >= 2 * kept) records_.erase(records_.begin(), records_.end() - std::ptrdiff_t(kept));
 }
 
 // Null where it has left the list, which has no gaps.
@@ -38,6 +48,11 @@ void Recorder::end(uint64_t sequence) {
 }
 
 void Recorder::instant(Record record) { end(begin(std::move(record))); }
+
+void Recorder::end_step() {
+  std::lock_guard lock(mutex_);
+  step_is_over_ = true;
+}
 
 std::vector<Record> Recorder::records() const {
   std::lock_guard lock(mutex_);

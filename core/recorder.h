@@ -29,10 +29,13 @@ struct Record {
   uint64_t number = 0;  ///< and which of that group's collectives, from 1 on
 };
 
-/// A bounded list of records: the newest `capacity` are kept, or all while tracing. Thread safe.
+/// A bounded list of records: all of the step that runs, of which the newest `most_of_a_step` are kept, and the newest
+/// `capacity` whatever step they are of; while tracing all. Thread safe.
 class Recorder {
  public:
-  explicit Recorder(size_t capacity = 4096) : capacity_(capacity) {}
+  static constexpr size_t kMostOfAStep = size_t(1) << 16;
+  explicit Recorder(size_t capacity = 4096, size_t most_of_a_step = kMostOfAStep)
+      : capacity_(capacity), most_of_a_step_(most_of_a_step) {}
   /// Adds a record, stamps its sequence and begin time, and returns the sequence.
   uint64_t begin(Record record);
   /// Stamps the begin time anew: queued work starts to run.
@@ -41,6 +44,8 @@ class Recorder {
   void end(uint64_t sequence);
   /// A record with no duration.
   void instant(Record record);
+  /// An optimizer has stepped: the next record of another phase than "step" is the first of a new step.
+  void end_step();
   std::vector<Record> records() const;
   /// The record of this sequence, unless it has left the list.
   std::optional<Record> record(uint64_t sequence) const;
@@ -57,12 +62,14 @@ class Recorder {
  private:
   mutable std::mutex mutex_;
   std::vector<Record> records_;
-  size_t capacity_;
-  uint64_t next_ = 0;
+  size_t capacity_, most_of_a_step_;
+  uint64_t next_ = 0, step_begin_ = 0;  // sequences
+  bool step_is_over_ = false;
   int64_t bytes_sent_ = 0;
   std::atomic<bool> tracing_{false};
   double epoch_ = monotonic_seconds();
   static double monotonic_seconds();
+  void forget();
 };
 
 }  // namespace shardgrad

@@ -188,6 +188,7 @@ void Optimizer::step(double grad_scale, const Tensor& scale) {
     throw;
   }
   publish(pieces);
+  context().recorder().end_step();
   if (++calls_ == kCallsToWarning) warn_of_untrained();
 }
 

@@ -136,7 +136,7 @@ TEST(LedgerHistory, ChangesOfSeveralThreadsAreAllKept) {
 }
 
 TEST(Recorder, ARecordIsFoundByItsSequenceUntilItHasLeftTheList) {
-  Recorder recorder(10);
+  Recorder recorder(10, 10);
   uint64_t first = recorder.begin({.op = "all_gather", .unit = "layers.0"});
   ASSERT_TRUE(recorder.record(first));
   EXPECT_EQ(recorder.record(first)->unit, "layers.0");
@@ -154,13 +154,41 @@ TEST(Recorder, SecondsOfTwoRecordersAreComparedByTheirZeros) {
 }
 
 TEST(Recorder, KeepsTheNewestRecordsAndSumsAll) {
-  Recorder recorder(10);
+  Recorder recorder(10, 10);
   for (int i = 0; i < 100; ++i) recorder.instant({.op = "all_gather", .bytes_sent = 2});
   EXPECT_EQ(recorder.total_bytes_sent(), 200);
   std::vector<Record> kept = recorder.records();
   EXPECT_LE(kept.size(), 20u);
   EXPECT_EQ(kept.back().sequence, 99u);
   EXPECT_GE(kept.back().end, kept.back().begin);
+}
+
+// Of two optimizers, one after the other.
+TEST(Recorder, ForgetsNothingOfTheStepThatRuns) {
+  Recorder recorder(10, 1000);
+  auto pass = [&] {
+    uint64_t first = recorder.begin({.op = "all_gather", .phase = "forward"});
+    for (int i = 0; i < 300; ++i) recorder.instant({.op = "reduce_scatter", .phase = "backward"});
+    return first;
+  };
+  for (uint64_t before = pass(), first = 0; first < 2000; before = first) {
+    recorder.end_step();
+    recorder.instant({.op = "broadcast", .phase = "step"});
+    recorder.end_step();
+    EXPECT_TRUE(recorder.record(before)) << "the next step has not begun";
+    first = pass();
+    EXPECT_TRUE(recorder.record(first));
+    EXPECT_FALSE(recorder.record(before));
+  }
+}
+
+TEST(Recorder, KeepsTheNewestOfAStepThatDoesNotEnd) {
+  Recorder recorder(10, 100);
+  for (int i = 0; i < 1000; ++i) recorder.instant({.op = "all_gather"});
+  std::vector<Record> kept = recorder.records();
+  EXPECT_GE(kept.size(), 100u);
+  EXPECT_LE(kept.size(), 200u);
+  EXPECT_EQ(kept.back().sequence, 999u);
 }
 
 }  // namespace

@@ -30,13 +30,30 @@ TEST(AttentionTiles, MatchTheReferenceWithDropoutAndPadding) {
   }
 }
 
-// On both sides of where tiles, the rows of a warp and the keys that are met at a time end.
-TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLength) {
-  for (int64_t places : {2, 15, 16, 31, 32, 33, 47, 48, 63, 127, 128, 129, 192, 193})
-    for (int64_t depth : {16, 64, 96, 112}) {
+/// Of every width that there is, and of some that fill it in part. On the simulator its race checker watches.
+void expect_attention_at(std::initializer_list<int64_t> all_places, std::initializer_list<int64_t> depths) {
+  for (int64_t places : all_places)
+    for (int64_t depth : depths) {
       expect_attention(DType::bf16, {1, places, 1, 1, depth}, 3);
       expect_attention(DType::f16, {1, places, 2, 1, depth, 0.1, {double(places / 3)}}, 4);
     }
+}
+
+// On both sides of where tiles, the rows of a warp and the keys that are met at a time end.
+TEST(AttentionTiles, MatchTheReferenceAtLengthsWithinATile) {
+  expect_attention_at({1, 33, 64}, {16, 64, 80, 128});
+}
+TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthWithinATile) {
+  expect_attention_at({2, 3, 8, 15, 16, 17, 31, 32, 47, 48, 49, 62, 63}, {16, 64, 80, 128});
+}
+TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthWithinThreeTiles) {
+  expect_attention_at({65, 80, 96, 111, 127, 128, 129, 160, 192}, {16, 64, 80, 128});
+}
+TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthBeyondThreeTiles) {
+  expect_attention_at({193, 224, 255, 256, 257}, {16, 64, 80, 128});
+}
+TEST(AttentionTilesSlow, MatchTheReferenceAtOtherWidths) {
+  expect_attention_at({2, 15, 33, 64, 127, 129, 193}, {32, 48, 96, 112});
 }
 
 TEST(AttentionTiles, CachedMatchTheReferenceAndReadNothingBeyond) {

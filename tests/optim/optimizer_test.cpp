@@ -128,6 +128,24 @@ TEST(Optimizer, GradScaleMultipliesTheGradient) {
   EXPECT_THROW(one.step(NAN), Error);
 }
 
+TEST(Optimizer, AStepIsTheEndOfTheRecordersStep) {
+  Context context;
+  Recorder& recorder = context.recorder();
+  auto pass = [&] {
+    uint64_t first = recorder.begin({.op = "all_gather", .phase = "forward"});
+    for (int i = 0; i < 10'000; ++i) recorder.instant({.op = "reduce_scatter", .phase = "backward"});
+    return first;
+  };
+  Tensor p = parameter({1});
+  optim::SGD optimizer({{"p", p}}, {.lr = 1});
+  uint64_t before = pass(), first = pass();
+  EXPECT_TRUE(recorder.record(before)) << "a second micro-batch";
+  p.set_grad(from_vector<float>({1}, {1}));
+  optimizer.step();
+  pass();
+  EXPECT_FALSE(recorder.record(first));
+}
+
 TEST(Optimizer, AParameterWithoutGradientStaysAsItIsAndKeepsItsOwnStepCount) {
   Context context;
   Tensor a = parameter({1}), b = parameter({1});
