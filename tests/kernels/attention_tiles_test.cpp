@@ -40,21 +40,17 @@ void expect_attention_at(std::initializer_list<int64_t> all_places, std::initial
 }
 
 // On both sides of where tiles, the rows of a warp and the keys that are met at a time end.
-TEST(AttentionTiles, MatchTheReferenceAtLengthsWithinATile) {
-  expect_attention_at({1, 33, 64}, {16, 64, 80, 128});
-}
-TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthWithinATile) {
+TEST(AttentionTiles, MatchTheReferenceAtLengthsWithinATile) { expect_attention_at({1, 33, 64}, {16, 64, 80, 128}); }
+TEST(AttentionTilesSlow, MatchTheReferenceAtMoreLengthsWithinATile) {
   expect_attention_at({2, 3, 8, 15, 16, 17, 31, 32, 47, 48, 49, 62, 63}, {16, 64, 80, 128});
 }
-TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthWithinThreeTiles) {
-  expect_attention_at({65, 80, 96, 111, 127, 128, 129, 160, 192}, {16, 64, 80, 128});
+TEST(AttentionTilesSlow, MatchTheReferenceAtLengthsWithinThreeTiles) {
+  expect_attention_at({65, 96, 127, 128, 129, 192}, {16, 64, 80, 128});
 }
-TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLengthBeyondThreeTiles) {
-  expect_attention_at({193, 224, 255, 256, 257}, {16, 64, 80, 128});
+TEST(AttentionTilesSlow, MatchTheReferenceAtLengthsBeyondThreeTiles) {
+  expect_attention_at({193, 256, 257}, {16, 64, 80, 128});
 }
-TEST(AttentionTilesSlow, MatchTheReferenceAtOtherWidths) {
-  expect_attention_at({2, 15, 33, 64, 127, 129, 193}, {32, 48, 96, 112});
-}
+TEST(AttentionTilesSlow, MatchTheReferenceAtOtherWidths) { expect_attention_at({15, 64, 129, 193}, {32, 48, 96, 112}); }
 
 TEST(AttentionTiles, CachedMatchTheReferenceAndReadNothingBeyond) {
   for (DType dtype : kHalves) {
