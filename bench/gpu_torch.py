@@ -251,6 +251,8 @@ def transformers():
     timed("head and loss of gpt2 bf16", lambda: F.cross_entropy(F.linear(rows, table), labels), rows, table)
     words, ids = randn(vocabulary, width).requires_grad_(), torch.randint(count, (8 * batch, places), device=device)
     timed("embedding of gpt2, 65536 tokens", lambda: F.embedding(ids, words), words)
+    ids.view(-1)[::20] = 11
+    timed("embedding of gpt2, 65536 tokens, 5 % of them one", lambda: F.embedding(ids, words), words)
 
     tables = [(randn(rows, width) * 0.02).requires_grad_() for rows in (vocabulary, places)]
     blocks = [(norm(width), linear(width, 3 * width), linear(width, width), norm(width), linear(width, 4 * width),

@@ -3,9 +3,8 @@
 // index_select  reads the selected elements and writes y; about 6 operations per element, 4 of them divisions.
 // gather        reads an index, an element and writes one; two divisions per dimension.
 // scatter_add   reads an index and an element and adds it to y, which it reads and writes: 1 addition per element.
-// scatter       reads an index and an element and writes one; two divisions per dimension, and one where rows are
-// named. index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1
-// addition each.
+// scatter       reads an index and an element and writes one; two divisions per dimension, or one for a row.
+// index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1 addition each.
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
 // belongs to one thread, which goes through the entries in their order. index_add has one thread per column of a row
@@ -51,15 +50,24 @@ void index_select(const Launch& how, OutView y, View x, View index, int dim) {
 }
 
 // y is (outer, extent, inner), x is (outer, count, inner). `across` blocks share the k-th entry in the order of the
-// values; they add up the entries of its value if it is the first of those, and are done if not.
+// values; they add up the entries of its value if it is the first of those, and are done if not. Where the last of
+// several is of the value, so are those before it, which are then asked for before the first is added.
 template <class T>
 __global__ void index_add_kernel(T* y, const T* x, const int64_t* index, const int64_t* order, int64_t count,
                                  int64_t extent, int64_t inner, int64_t across, bool accumulate) {
+  constexpr int together = 8;
   int64_t part = blockIdx.x / across, col = blockIdx.x % across * blockDim.x + threadIdx.x;
   int64_t outer = part / count, k = part % count, row = index[order[k]];
   if (col >= inner || (k > 0 && index[order[k - 1]] == row)) return;
   x += outer * count * inner + col;
   Compute<T> sum = 0;
+  for (; k + together <= count && index[order[k + together - 1]] == row; k += together) {
+    T elements[together];
+    SG_UNROLL
+    for (int i = 0; i < together; ++i) elements[i] = x[order[k + i] * inner];
+    SG_UNROLL
+    for (int i = 0; i < together; ++i) sum += convert<Compute<T>>(elements[i]);
+  }
   for (; k < count && index[order[k]] == row; ++k) sum += load(x + order[k] * inner);
   store(y + (outer * extent + row) * inner + col, sum, accumulate);
 }
