@@ -8,6 +8,6 @@ if [ -z "${found:-}" ]; then
   echo "skipped: clang-format 14 is not installed (Debian package clang-format-14)"
   exit 77
 fi
-folders=$(ls -d shardgrad.h core kernels dist autograd nn optim parallel fsdp certify picture train docs tests tutorials bench 2>/dev/null)
+folders=$(ls -d shardgrad.h core kernels dist autograd nn optim parallel fsdp certify picture train python docs tests tutorials bench 2>/dev/null)
 find $folders \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | xargs -0 "$found" --dry-run -Werror 2>&1 | grep ': error:'
 [ $? -eq 1 ] || { echo "mend with: $found -i FILE"; exit 1; }
