@@ -180,7 +180,7 @@ static Tensor power_of(Sharded& sharded, double p) {
   sharded.check_alive("grad_norm");
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
   for (FlatParam* flat : sharded.flats()) {
-    flat->settle_grad();
+    flat->bring_grad();
     flat->wait_to_update();
   }
   NormPlan& plan = NormPlan::of(sharded);

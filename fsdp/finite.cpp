@@ -24,7 +24,7 @@ std::vector<GradMaxima> grad_maxima(Sharded& sharded) {
   std::vector<GradMaxima> all;
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
-      flat->settle_grad();
+      flat->bring_grad();
       flat->wait_to_update();
       std::vector<GradRun> runs = grad_runs(*flat);
       int64_t count = 0, at = 0;

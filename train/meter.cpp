@@ -13,8 +13,8 @@ Meter::Meter(int64_t step, int64_t samples, const Work& work)
     : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), work_(work) {}
 
 void Meter::add(const StepResult& step, int64_t samples, double seconds) {
-  bool settled = steps_done() > 1;  // the first step does not know yet which unit is last
-  step_bytes_ = settled ? std::max(step_bytes_, step.bytes_sent) : step.bytes_sent;
+  bool steady = steps_done() > 1;  // the first step does not know yet which unit is last
+  step_bytes_ = steady ? std::max(step_bytes_, step.bytes_sent) : step.bytes_sent;
   NoGrad no_grad;
   TagScope owner(Category::other);  // not part of what a step is predicted to need
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + step.losses : zeros(step.losses.shape()) + step.losses;

@@ -21,12 +21,12 @@ FlatParam::FlatParam(std::string unit, std::string part, std::span<nn::Parameter
       trainable_(parameters.front()->tensor.requires_grad()),
       shard_host_(layout_) {
   bool shard_to_cpu = config.move_params_to_cpu && layout_.has_own_memory();
-  keeps_params_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
+  permanent_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
   make_buffers(shard_to_cpu);
   state_ = full_.storage()->resident() ? FullState::open : FullState::stale;
   full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
   full_.storage()->set_note(note());
-  if (!keeps_params_ || converts()) full_.storage()->set_read_only();  // it is a copy, whose edits nobody would see
+  if (!permanent_ || converts()) full_.storage()->set_read_only();  // it is a copy, whose edits nobody would see
   fill(parameters, config.sync_module_states);
   for (nn::Parameter* parameter : parameters) {
     parameters_.push_back(parameter->tensor);
@@ -38,26 +38,26 @@ FlatParam::FlatParam(std::string unit, std::string part, std::span<nn::Parameter
 
 std::string FlatParam::note() const {
   std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded. ");
-  if (keeps_params_ && converts())
+  if (permanent_ && converts())
     whose = concat("it is a ", param_dtype(), " copy of what unit '", layout_.unit, "' holds in ", dtype(), ". ");
   return whose + "Read it inside its module's forward, read or change it in a scope of fsdp::SummonFullParams";
 }
 
 void FlatParam::make_buffers(bool shard_to_cpu) {
   int64_t mine = layout_.shard_numel();
-  if (keeps_params_) return make_kept_buffers();
+  if (permanent_) return make_permanent_buffers();
   if (!shard_to_cpu && !converts() && make_common_buffers()) return;
   shard_ = shard_to_cpu ? shard_host_.buffer(mine, dtype()) : layout_.buffer(mine, dtype(), Category::parameter_shard);
   full_ = layout_.released_buffer(padded(), param_dtype(), Category::gathered_parameter);
 }
 
-void FlatParam::make_kept_buffers() {
+void FlatParam::make_permanent_buffers() {
   Category::Kind category = converts() ? Category::gathered_parameter : Category::parameter_shard;
-  Tensor kept = layout_.buffer(padded(), param_dtype(), category);
+  Tensor whole = layout_.buffer(padded(), param_dtype(), category);
   shard_ =
-      converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(kept);
-  if (converts()) converted_ = layout_.part_of(kept);
-  full_ = Tensor(Storage::window(kept.storage()), 0, {padded()}, param_dtype());
+      converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(whole);
+  if (converts()) converted_ = layout_.part_of(whole);
+  full_ = Tensor(Storage::window(whole.storage()), 0, {padded()}, param_dtype());
 }
 
 // False where the ranks have no memory in common.
@@ -190,13 +190,13 @@ void FlatParam::finish_gather() {
 }
 
 void FlatParam::release_full() {
-  if (state_ != FullState::open || (keeps_params_ && !converts())) return;
-  transition(keeps_params_ ? FullState::closed : FullState::stale);
+  if (state_ != FullState::open || (permanent_ && !converts())) return;
+  transition(permanent_ ? FullState::closed : FullState::stale);
   full_.storage()->release(layout_.compute());
 }
 
 LocalRange FlatParam::local_range(size_t i) {
-  settle_grad();
+  bring_grad();
   LocalRange range = owned_range(i);
   Owned mine = owned(i);
   if (has_grad(i)) range.grad = grad().rows(mine.at, mine.at + mine.padded);
@@ -211,7 +211,7 @@ LocalRange FlatParam::owned_range(size_t i) const {
   return range;
 }
 
-void FlatParam::settle_grad() {
+void FlatParam::bring_grad() {
   SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
            "' is to be updated in a scope of SummonFullParams; leave the scope first");
   grads_.move(on_host(shard_));
@@ -260,7 +260,7 @@ void FlatParam::outdate(bool copy_is_written) {
   shard_ready_ = context().backend(shard_.device()).compute().record();
   converted_is_stale_ |= !copy_is_written;
   secondary_.drop();
-  bool is_the_shard = keeps_params_ && !split() && !(converts() && converted_is_stale_);
+  bool is_the_shard = permanent_ && !split() && !(converts() && converted_is_stale_);
   layout_.mesh.open_windows(0);  // those of others are read on
   if (is_the_shard || state_ == FullState::stale) return;
   transition(FullState::stale);

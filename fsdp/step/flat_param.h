@@ -7,20 +7,20 @@
 //     secondary   P/n   from forward to the step, if it is asked for (fsdp/step/secondary_shard.h)
 //     gradients         fsdp/step/flat_grad.h
 //
-// S is the number of ranks a parameter is split over (fsdp/setup/mesh.h); 1 for ddp. Where full parameters are kept,
-// the shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common
-// memory (dist/transports/common_memory.h), their shards lie side by side in it, `full` is a window on all of them, and
-// a gather only waits.
+// S is the number of ranks a parameter is split over (fsdp/setup/mesh.h); 1 for ddp. Where full parameters are
+// permanent, the shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks
+// have common memory (dist/transports/common_memory.h), their shards lie side by side in it, `full` is a window on all
+// of them, and a gather only waits.
 //
 // With param_dtype (bf16, say) `full` is a conversion: each rank converts its shard into its part of `full`, and the
 // parts are gathered in 16 bits. The module's parameters are of that dtype then; the shard stays f32 and is memory of
 // its own. Where the converted shard has memory that stays, the optimizer writes it in the pass that writes the shard,
-// and the gather converts nothing: in a `full` that is kept, and beside a shard in host memory, so that 16 bits travel
+// and the gather converts nothing: in a permanent `full`, and beside a shard in host memory, so that 16 bits travel
 // to the device too.
 //
 //     stale ──start_gather()──▶ gathering ──finish_gather()──▶ open ──release_full()──▶ stale
-//                                                               │ ▲                      (or closed: kept, and a
-//       stale ◀──the shard was written, unless full is the shard┘ └─start_gather()─ closed      conversion)
+//                                                               │ ▲                      (or closed: permanent,
+//       stale ◀──the shard was written, unless full is the shard┘ └─start_gather()─ closed      and a conversion)
 //
 // While open the parameters can be read. Stale: `full` is not there, or not what the shards are now. Illegal
 // transitions are asserted.
@@ -63,8 +63,8 @@ class FlatParam {
   const Mesh& mesh() const { return layout_.mesh; }
   /// Whether this rank holds less than the whole.
   bool split() const { return layout_.split(); }
-  /// Whether the full parameters stay in memory.
-  bool kept() const { return keeps_params_; }
+  /// Whether the full parameters never leave memory.
+  bool permanent() const { return permanent_; }
   const Tensor& shard() const { return shard_; }
   /// First element of the flat parameter that this rank's shard holds.
   int64_t shard_begin() const { return layout_.shard_begin(); }
@@ -91,23 +91,23 @@ class FlatParam {
   FullState state() const { return state_; }
   bool needs_gather() const { return state_ == FullState::stale || state_ == FullState::closed; }
   /// The ranks that the next gather is among; null: those that share a copy.
-  dist::ProcessGroup* near() const { return secondary_.kept() ? secondary_.group() : nullptr; }
+  dist::ProcessGroup* near() const { return secondary_.current() ? secondary_.group() : nullptr; }
   /// Brings the full buffer into memory, where it is not, and adds to `buffers` what is to be gathered into it.
   void start_gather(Gathers& buffers);
   /// `work` brings what was asked for.
   void gather_by(const dist::Work& work);
   /// Makes compute wait for the gather.
   void finish_gather();
-  /// Forward has used the full buffer, and backward will: this rank keeps its part, if the options say so.
-  void keep_secondary() {
-    if (state_ == FullState::open) secondary_.keep(full_, common_);
+  /// Forward has used the full buffer, and backward will: this rank takes its part, if the options say so.
+  void take_secondary() {
+    if (state_ == FullState::open) secondary_.take(full_, common_);
   }
-  /// Releases the full buffer after the compute queued so far. One that is kept stays in memory, but a conversion
+  /// Releases the full buffer after the compute queued so far. A permanent one stays in memory, but a conversion
   /// cannot be read any more. Comes after finish_gather().
   void release_full();
   /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
   /// was not reduced.
-  void settle_grad();
+  void bring_grad();
   /// The host may write the shard and read the gradient: no copy of them is on its way.
   void wait_to_update() const;
   /// What this rank's optimizer updates of slice i, with the gap after it; brings the gradient there.
@@ -139,7 +139,7 @@ class FlatParam {
 
  private:
   void make_buffers(bool shard_to_cpu);
-  void make_kept_buffers();
+  void make_permanent_buffers();
   bool make_common_buffers();
   void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
   void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
@@ -157,7 +157,7 @@ class FlatParam {
   FlatLayout layout_;
   FlatGrad grads_;
   SecondaryShard secondary_;
-  bool trainable_, keeps_params_, common_ = false;
+  bool trainable_, permanent_, common_ = false;
   std::vector<Tensor> parameters_;
   std::vector<std::shared_ptr<SliceSink>> sinks_;  // one per parameter
   Tensor shard_, full_;

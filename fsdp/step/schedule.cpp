@@ -123,7 +123,7 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   }
   bool stays = recomputing() ? backward_follows : keep(unit, backward_follows);
   if (stays) return;
-  if (!recomputing() && backward_follows && !running(unit)) unit.keep_secondary();
+  if (!recomputing() && backward_follows && !running(unit)) unit.take_secondary();
   release(unit, recomputing() ? "backward" : "forward");
 }
 
@@ -209,8 +209,8 @@ void Schedule::end_backward() {
   for (auto [unit, flat] : std::exchange(reducing_, {})) flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
-    SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded || running(*unit), "unit '", unit->name(), "' is ",
-              name_of(unit->state()), " at the end of backward");
+    SG_ASSERT(unit->permanent() || unit->state() == UnitState::sharded || running(*unit), "unit '", unit->name(),
+              "' is ", name_of(unit->state()), " at the end of backward");
   }
   ahead_.clear();
   frozen_.clear();
@@ -255,7 +255,7 @@ void Schedule::give_back(Unit& unit) {
 void Schedule::release(Unit& unit, const char* phase) {
   if (unit.state() == UnitState::sharded || running(unit)) return;
   unit.reshard();
-  if (unit.kept()) return;
+  if (unit.permanent()) return;
   timeline_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }
 

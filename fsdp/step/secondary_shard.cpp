@@ -7,8 +7,8 @@ SecondaryShard::SecondaryShard(const FlatLayout& layout, const Config& config) :
   if (config.reshards_after_forward() && ranks > 0 && ranks < layout.mesh.parts()) group_ = &layout.mesh.near(ranks);
 }
 
-void SecondaryShard::keep(const Tensor& full, bool common) {
-  if (!group_ || kept()) return;
+void SecondaryShard::take(const Tensor& full, bool common) {
+  if (!group_ || current()) return;
   int64_t numel = full.numel() / group_->size(), begin = group_->rank() * numel;
   Tensor mine = full.rows(begin, begin + numel);
   part_ = common ? mine : layout_.buffer(numel, full.dtype(), Category::secondary_shard);

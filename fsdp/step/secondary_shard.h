@@ -14,16 +14,14 @@
 //     backward    all_gather in {0, 1} and, at the same time, in {2, 3}
 //     step        the shard is written, so the secondary shard is dropped
 //
-// - Bytes of param_dtype, category secondary_shard: P/n from the first forward whose backward follows until the shard
-// is
-//   written. None where the row has common memory (fsdp/step/flat_param.h): there all shards are in reach.
+// - Bytes of param_dtype, category secondary_shard: P/n from the first forward whose backward follows until the
+//   shard is written. None where the row has common memory (fsdp/step/flat_param.h): there all shards are in reach.
 // - Sent: P(W-1)/W by the first gather, P(n-1)/n by each one after it, also by those of later micro-batches, of calls
 //   without grad and of the user (fsdp::unshard): values are what they were until the step. FSDP2 gathers from all
 //   ranks in each forward. A frozen parameter is never written: it is gathered from all ranks once. So a unit of both
 //   kinds is gathered by two calls in forward, first from all ranks what was trained.
 // - What stays whole until backward keeps nothing: the root, every unit with n = 1, and the unit that runs last, but
-// for
-//   the first step, when nobody knows yet that it does.
+//   for the first step, when nobody knows yet that it does.
 // - It stays on the device when shards are in host memory: nothing is uploaded for backward.
 // - A gather moves bytes, so no bit depends on n. State, norms and SummonFullParams read shards, never this.
 
@@ -39,9 +37,9 @@ class SecondaryShard {
   /// The ranks that hold a whole copy between them; null: nothing is ever kept.
   dist::ProcessGroup* group() const { return group_; }
   /// Whether it holds what the shards are now.
-  bool kept() const { return part_.defined(); }
+  bool current() const { return part_.defined(); }
   /// Takes this rank's part of the full parameters, which compute has waited for; of common memory only a view.
-  void keep(const Tensor& full, bool common);
+  void take(const Tensor& full, bool common);
   /// The shards have other values.
   void drop() { part_ = Tensor(); }
   /// The group's stream waits until it is there; adds to `buffers` what is to be gathered into `full`.

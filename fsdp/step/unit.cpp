@@ -24,15 +24,15 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
     FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, part, members, mesh, config));
     flat.attach([this] { events_.writes(); }, [this, k = flat_params_.size() - 1] { grad_ready(k); });
     flat.full().storage()->on_missing([this] { events_.missing(*this); });
-    kept_ = flat.kept();
+    permanent_ = flat.permanent();
   }
   grads_left_.resize(flat_params_.size());
-  if (kept_) state_ = UnitState::unsharded;
+  if (permanent_) state_ = UnitState::unsharded;
 }
 
 size_t Unit::full_bytes() const {
   size_t bytes = 0;
-  for (const auto& flat : flat_params_) bytes += kept_ || flat->common() ? 0 : flat->full_bytes();
+  for (const auto& flat : flat_params_) bytes += permanent_ || flat->common() ? 0 : flat->full_bytes();
   return bytes;
 }
 
@@ -89,15 +89,15 @@ void Unit::wait() {
   transition(UnitState::unsharded);
 }
 
-void Unit::keep_secondary() {
-  for (auto& flat : flat_params_) flat->keep_secondary();
+void Unit::take_secondary() {
+  for (auto& flat : flat_params_) flat->take_secondary();
 }
 
 void Unit::reshard() {
   if (state_ == UnitState::sharded) return;
   wait();
   for (auto& flat : flat_params_) flat->release_full();
-  if (!kept_) transition(UnitState::sharded);
+  if (!permanent_) transition(UnitState::sharded);
 }
 
 void Unit::expect_grads() {

@@ -5,7 +5,7 @@
 //
 // One all-gather brings all that its module computes with, whatever the dtypes and whether it is trained or frozen. In
 // backward an unsharded unit also collects gradients; when the last one of a flat parameter is written, its full
-// gradient is sent to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded;
+// gradient is sent to the shards. Illegal transitions are asserted. A permanent unit never goes back to Sharded;
 // after the optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to
 // everybody: one code path.
 
@@ -45,8 +45,8 @@ class Unit {
     events_ = std::move(events);
     is_root_ = false;
   }
-  /// Whether its full parameters stay in memory.
-  bool kept() const { return kept_; }
+  /// Whether its full parameters never leave memory.
+  bool permanent() const { return permanent_; }
   bool has_frozen() const;
   /// Whether unshard() would move anything.
   bool needs_gather() const;
@@ -60,8 +60,8 @@ class Unit {
   void unshard(std::string_view phase);
   /// Compute waits for the gather.
   void wait();
-  /// Before its forward's reshard(), where backward follows: each rank keeps a part, if the unit's options say so.
-  void keep_secondary();
+  /// Before its forward's reshard(), where backward follows: each rank takes a part, if the unit's options say so.
+  void take_secondary();
   /// Gives the gathered parameters back.
   void reshard();
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
@@ -75,7 +75,7 @@ class Unit {
   void grad_ready(size_t flat);
   std::string name_;
   Mesh& mesh_;
-  bool is_root_, reshards_, kept_ = true;
+  bool is_root_, reshards_, permanent_ = true;
   UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;
   std::vector<int> grads_left_;  // of each flat parameter, in this pass

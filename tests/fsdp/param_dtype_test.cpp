@@ -231,7 +231,7 @@ TEST(ParamDtypes, I05_B41_PassesAreAddedUpInSinglePrecision) {
         sum(model(ones({40}, own))).backward();
       }
       FlatParam& flat = *sharded->units()[0]->flat_params()[0];
-      flat.settle_grad();
+      flat.bring_grad();
       flat.wait_to_update();
       if (group.rank() == 0) result = values_of(flat.grad())[0];
     };

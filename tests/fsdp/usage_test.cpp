@@ -117,7 +117,7 @@ TEST(Usage, I40_EditsThatAreNotToBeWrittenBackAreDropped) {
 TEST(Usage, I40_AnEditOfAGatheredCopyIsRefusedByNameAndHarmsNothing) {
   under_every_strategy<Rooted>([](nn::Child<Rooted>& model, Sharded& sharded, dist::ProcessGroup& group) {
     const FlatParam& flat = *sharded.index().at("shift").flat;
-    if (flat.kept()) return;  // no copy
+    if (flat.permanent()) return;  // no copy
     Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), other = ones({5});
     auto gradient = [&](const std::function<void()>& before_backward) {
       Tensor loss = sum(tanh(model(x)));
