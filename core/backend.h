@@ -59,8 +59,6 @@ class Backend {
   virtual void end_range(uint64_t) {}
   /// Queues a copy of bytes within this device, or between it and host memory.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
-  /// True when the host may read this memory after synchronising (cpu only).
-  bool host_accessible() const { return device_.kind == DeviceKind::cpu; }
   /// True when queued work on a thread of the host may read and write this memory: everywhere but on a GPU.
   bool addressable() const { return device_.kind != DeviceKind::cuda; }
 

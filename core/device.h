@@ -26,6 +26,14 @@ struct Device {
 inline constexpr Device kCpu{DeviceKind::cpu, 0}, kAcc{DeviceKind::acc, 0}, kMeta{DeviceKind::meta, 0},
     kCuda{DeviceKind::cuda, 0}, kSim{DeviceKind::sim, 0};
 
+// What code above core/ asks of a device, instead of which one it is.
+/// Whether tensors there have values: everywhere but on meta.
+constexpr bool has_values(Device device) { return device.kind != DeviceKind::meta; }
+/// Whether its memory is other memory than the host's: everywhere but on cpu.
+constexpr bool has_own_memory(Device device) { return device.kind != DeviceKind::cpu; }
+/// Whether it computes and copies beside the threads of the host's cores, which are what cpu has; on meta nothing does.
+constexpr bool computes_by_itself(Device device) { return has_values(device) && has_own_memory(device); }
+
 /// Host memory that behaves like an accelerator's: acc and sim.
 constexpr bool is_emulated(DeviceKind kind) { return kind == DeviceKind::acc || kind == DeviceKind::sim; }
 

@@ -30,7 +30,7 @@ void check_parameter(const nn::Parameter& parameter, std::optional<DType> param_
 // Streams, groups and their memory are those of the context's device.
 void check_device(const NamedParameter& tensor) {
   Device device = tensor.tensor.device(), ours = context().default_device();
-  SG_CHECK(device == ours || device == kMeta, "fully_shard: '", tensor.name, "' is on ", device,
+  SG_CHECK(device == ours || !has_values(device), "fully_shard: '", tensor.name, "' is on ", device,
            ", but the ranks compute and communicate on ", ours, "; move the model there with to(), or make the ",
            "context on ", device);
 }

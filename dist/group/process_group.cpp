@@ -105,7 +105,10 @@ ProcessGroup::~ProcessGroup() {
 }
 
 const std::string& ProcessGroup::kind() const { return transport_->kind(); }
-Device ProcessGroup::stands_for() const { return transport_->stands_for(); }
+Device ProcessGroup::computes_on() const {
+  Device pretended = transport_->stands_for();
+  return has_values(pretended) ? pretended : context_.default_device();
+}
 
 void ProcessGroup::take_over() { control_->call(lane_, sequence_); }
 

@@ -124,8 +124,9 @@ class ProcessGroup {
     return options_.machines.empty() ? 0 : options_.machines.at(size_t(global_rank(rank)));
   }
   const std::string& kind() const;
-  /// What the ranks would compute on, where they are only pretended to be there (run_one_of); else meta.
-  Device stands_for() const;
+  /// What the ranks compute on: the context's default device, or, where they are only pretended to be there
+  /// (run_one_of), what they would compute on.
+  Device computes_on() const;
   /// The memory that this group sends from and receives into without a copy. Device: the context's default.
   const Ref<Allocator>& memory() const { return memory_; }
   /// Memory of `bytes` bytes a rank that all ranks see as one (dist/transports/common_memory.h); null where they

@@ -94,7 +94,7 @@ class Transport {
   /// Whether the other ranks are only pretended to be there: calls on device meta reach it, to say what they would
   /// need.
   virtual bool is_pretended() const { return false; }
-  /// What they would compute on, then.
+  /// What they would compute on, then; meta: nobody has said.
   virtual Device stands_for() const { return kMeta; }
   virtual int64_t lend(size_t) { return 0; }
   virtual std::shared_ptr<CommonMemory> borrow(int64_t, size_t) { return nullptr; }

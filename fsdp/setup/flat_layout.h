@@ -83,9 +83,7 @@ struct FlatLayout {
   Tensor buffer(int64_t numel, DType dtype, Category::Kind category, Stream* stream = nullptr) const;
   Tensor released_buffer(int64_t numel, DType dtype, Category::Kind category) const;
   /// Whether host memory is other memory than the device's.
-  bool has_own_memory() const {
-    return !context().backend(device).host_accessible() && mesh.world().stands_for() != kCpu;
-  }
+  bool has_own_memory() const { return shardgrad::has_own_memory(mesh.world().computes_on()); }
   Stream& compute() const { return context().backend(device).compute(); }
 };
 

@@ -47,9 +47,8 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   }
   if (shard_) rounds_.emplace(*shard_);
   reductions_ = shard_;
-  bool computes_by_itself = !context().backend(context().default_device()).compute().is_inline() ||
-                            (world.stands_for() != kMeta && world.stands_for() != kCpu);
-  if (shard_ && computes_by_itself) reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
+  if (shard_ && computes_by_itself(world.computes_on()))
+    reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
 }
 
 dist::Work Mesh::gather(const Gathers& buffers, dist::Label label, const std::string& which,

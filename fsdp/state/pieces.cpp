@@ -21,7 +21,7 @@ bool on_some_rank(dist::ProcessGroup& ranks, const char* call, bool here) {
 // Whether it has values that can be copied, at a place that its tensor has.
 bool is_sound(const StateSlice& slice) {
   const Tensor& values = slice.values;
-  return values.defined() && values.ndim() == 1 && values.device() != kMeta &&
+  return values.defined() && values.ndim() == 1 && has_values(values.device()) &&
          (values.numel() == 0 || values.storage()->resident()) && slice.begin >= 0 &&
          slice.begin + values.numel() <= slice.shape.numel();
 }

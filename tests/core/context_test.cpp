@@ -108,6 +108,25 @@ TEST(Context, FurtherDevicesOfAKindAreApartAndGoAfterWhatIsKeptOnThem) {
   }
 }
 
+// What core/device.h says of a device is what it does.
+TEST(Context, DevicesAreLikeWhatIsSaidOfThem) {
+  auto works = [](const auto& call) {
+    try {
+      call();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  for (Device device : {kCpu, kAcc, kMeta}) {
+    Context context({.device = device});
+    Tensor x = empty({2});
+    EXPECT_EQ(computes_by_itself(device), !context.backend(device).compute().is_inline()) << device;
+    EXPECT_EQ(has_values(device), works([&] { x.to_vector<float>(); })) << device;
+    EXPECT_EQ(has_own_memory(device), !works([&] { x.data<float>(); })) << device;
+  }
+}
+
 // As kernels do, whose results nobody has waited for.
 TEST(Context, WhatItsDevicesStillRunAtItsEndTakesMemoryOfTheHost) {
   bool taken = false;

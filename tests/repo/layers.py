@@ -45,6 +45,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 BARE_THREAD = re.compile(r"\bstd::j?thread\b")
 MAY_MAKE_THREADS = ["core/thread."]
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
+# A device branch: `fsdp/` asks what a device is like. kCpu is where states are copied to.
+WHICH_DEVICE = re.compile(r"\b(?:kMeta|kCuda|kSim|kAcc|DeviceKind)\b|[=!]=\s*kCpu\b|\bkCpu\s*[=!]=")
 # A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
 # (dist/os/file_guard.h), and the guard of a program's top level (dist/launch/job.h).
 MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
@@ -94,8 +96,10 @@ def faults(root, file):
         fault = include_fault(root, file, *match.groups())
         if fault:
             yield text.count("\n", 0, match.start()) + 1, fault
+    anywhere_else = [room + "/" for room in ORDER if room != "fsdp"]
     for pattern, homes, fault in ((ENDS_PROCESS, MAY_END_PROCESS, "a library never ends the process: throw an Error"),
-                                  (BARE_THREAD, MAY_MAKE_THREADS, "core/thread.h has the library's threads")):
+                                  (BARE_THREAD, MAY_MAKE_THREADS, "core/thread.h has the library's threads"),
+                                  (WHICH_DEVICE, anywhere_else, "core/device.h says what a device is like")):
         if any(file.as_posix().startswith(home) for home in homes):
             continue
         for number, line in enumerate(code_only(text).split("\n"), 1):

@@ -20,6 +20,9 @@ PLANTED = {
     "dist/os/i.h": ("#include <shardgrad/dist/watch/h.h>\n", "dist/os/i.h:1: <shardgrad/dist/watch/h.h>: dist/os/ may include only os of"),
     "optim/f.cpp": ("// exit(1)\nvoid f() { std::exit(1); }\n", "optim/f.cpp:2: a library never ends"),
     "train/n.cpp": ("// std::thread\nstd::thread watch([] {});\n", "train/n.cpp:2: core/thread.h has the library's threads"),
+    "fsdp/o.cpp": ("// kMeta\nauto host = x.to(kCpu);\nbool b = x.device() == kCpu;\n", "fsdp/o.cpp:3: core/device.h says what a device is like"),
+    "fsdp/setup/p.h": ("bool gpu = device.kind == DeviceKind::cuda;\n", "fsdp/setup/p.h:1: core/device.h says"),
+    "train/q.cpp": ("bool gpu = device.kind == DeviceKind::cuda;\n", ""),
     "train/g.cpp": ("#include <shardgrad/core/gone.h>\n", "train/g.cpp:1: <shardgrad/core/gone.h>: no such file"),
 }
 

@@ -545,6 +545,19 @@ TEST(VirtualRanks, OneOfThemHearsWhatItSays) {
   EXPECT_THROW(run_one_of(2, [](ProcessGroup&) { throw std::out_of_range("mine"); }), std::out_of_range);
 }
 
+TEST(VirtualRanks, TheyComputeOnTheirDeviceOrOnTheOneThatTheyPretend) {
+  for (Device device : {kCpu, kAcc, kMeta})
+    run_ranks(2, [&](ProcessGroup& world) { EXPECT_EQ(world.computes_on(), device); }, {.device = device});
+  for (Device device : {kCpu, kCuda, kMeta})
+    run_one_of(6,
+               [&](ProcessGroup& world) {
+                 EXPECT_EQ(world.computes_on(), device);
+                 EXPECT_EQ(world.kept_split(1, 2, "pairs").computes_on(), device);
+                 EXPECT_EQ(empty({1}).device(), kMeta);
+               },
+               0, {device});
+}
+
 TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {
   constexpr std::chrono::milliseconds kDelay(50), kTick(1);
   std::atomic<int> seen{0};  // hosts that have looked at their call
