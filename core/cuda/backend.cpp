@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdlib>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/launching.h>
@@ -104,6 +106,14 @@ int driver_version() {
   return driver;
 }
 
+// The first number in the list that is no GPU's hides all from there on.
+std::string why_none_is_visible() {
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  return !list ? "none is visible"
+               : concat("none is visible, for CUDA_VISIBLE_DEVICES is '", list,
+                        "', which begins with no GPU of this machine; nvidia-smi -L lists them");
+}
+
 std::string why_no_device(cudaError_t status) {
   int driver = driver_version(), runtime = 0;
   cudaRuntimeGetVersion(&runtime);
@@ -113,7 +123,7 @@ std::string why_no_device(cudaError_t status) {
     return concat("no CUDA device: the NVIDIA driver supports CUDA ", version(driver), ", this build needs ",
                   version(runtime), "; update the driver");
   bool none = status == cudaSuccess || status == cudaErrorNoDevice;
-  return concat("no CUDA device: ", none ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
+  return concat("no CUDA device: ", none ? why_none_is_visible() : describe(status));
 }
 
 int capability_of(int gpu) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include <shardgrad/autograd/ops.h>
@@ -26,8 +28,16 @@ class BackendCuda : public ::testing::Test {
   void SetUp() override { fake_cuda::reset(); }
   void TearDown() override {
     unsetenv("SHARDGRAD_CHECK");
+    visible_ ? setenv("CUDA_VISIBLE_DEVICES", visible_->c_str(), 1) : unsetenv("CUDA_VISIBLE_DEVICES");
     fake_cuda::reset();
   }
+
+ private:
+  static std::optional<std::string> variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  }
+  std::optional<std::string> visible_ = variable("CUDA_VISIBLE_DEVICES");
 };
 
 template <class Work> Error error_of(Work&& work) {
@@ -391,11 +401,25 @@ TEST_F(BackendCuda, NothingIsThereToRunOn) {
   expect_says(use(), {"the NVIDIA driver supports CUDA 12.4, this build needs 13.0; update the driver"});
   fake_cuda::machine() = {.gpus = 0};
   EXPECT_EQ(use().kind(), ErrorKind::missing);
-  expect_says(use(), {"no CUDA device: none is visible (is CUDA_VISIBLE_DEVICES empty?)"});
+  expect_says(use(), {"no CUDA device: none is visible"});
   EXPECT_EQ(cuda_device_count(), 0);
   fake_cuda::machine() = {};
   EXPECT_EQ(cuda_device_count(), 1);
   EXPECT_NO_THROW(context.backend(kCuda));
+}
+
+TEST_F(BackendCuda, WhatHidesTheGpusIsShown) {
+  Context context;
+  fake_cuda::machine() = {.gpus = 0};
+  auto use = [&] { return error_of([&] { context.backend(kCuda); }); };
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  expect_says(use(), {"no CUDA device: none is visible, for CUDA_VISIBLE_DEVICES is '',"});
+  setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+  EXPECT_EQ(use().kind(), ErrorKind::missing);
+  expect_says(use(), {"CUDA_VISIBLE_DEVICES is '7', which begins with no GPU of this machine", "nvidia-smi -L"});
+  EXPECT_EQ(survey_cuda().why_not, use().what());
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_STREQ(use().what(), "no CUDA device: none is visible");
 }
 
 TEST_F(BackendCuda, CodeForAnotherGpuIsRefusedAtTheStart) {

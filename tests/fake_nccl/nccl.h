@@ -26,6 +26,7 @@ struct ncclUniqueId {
 struct ncclConfig_t {
   int blocking;
 };
+#define NCCL_VERSION_CODE 22703  // 2.27.3, where fake_nccl::set_version says what is loaded
 #define NCCL_CONFIG_INITIALIZER \
   { 1 }
 namespace fake_nccl {

@@ -351,8 +351,24 @@ TEST(Nccl, AnOldOneIsRefusedBeforeItCanHang) {
   EXPECT_NE(text.find("LD_LIBRARY_PATH"), text.npos) << text;
   EXPECT_EQ(fake_nccl::alive(), 0);
   EXPECT_NE(text.find(why_not_nccl()), text.npos) << text;
-  fake_nccl::set_version(22600);
-  EXPECT_EQ(why_not_nccl(), "");
+}
+
+// The pretended header is that of 2.27.3.
+TEST(Nccl, ALibraryThatDoesNotFitTheHeaderIsRefused) {
+  VirtualOptions options = nccl(2);
+  fake_nccl::set_version(22605);
+  std::string text = failure(
+      2, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  EXPECT_NE(text.find("NCCL 2.26.5 is loaded, but this build was made with NCCL 2.27.3"), text.npos) << text;
+  EXPECT_NE(text.find("LD_LIBRARY_PATH"), text.npos) << text;
+  EXPECT_NE(text.find("SHARDGRAD_GROUP"), text.npos) << text;
+  EXPECT_EQ(fake_nccl::alive(), 0);
+  fake_nccl::set_version(30001);
+  EXPECT_NE(why_not_nccl().find("NCCL 3.0.1 is loaded"), text.npos);
+  for (int version : {22700, 22703, 22809}) {
+    fake_nccl::set_version(version);
+    EXPECT_EQ(why_not_nccl(), "") << version;
+  }
 }
 
 }  // namespace

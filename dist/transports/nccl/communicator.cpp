@@ -20,21 +20,32 @@ static int version_number() {
   ncclGetVersion(&version);
   return version;
 }
-static std::string version_text() {
-  int version = version_number();
+static std::string text_of(int version) {
   return concat("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100);
 }
+static std::string version_text() { return text_of(version_number()); }
 std::string nccl_library() { return version_text(); }
 
 // Gathers and reductions are two groups on one GPU. Older ones do not know NCCL_LAUNCH_ORDER_IMPLICIT
 // (nccl_settings.cpp), and may start the groups' kernels in another order on each GPU: a deadlock.
 static constexpr int kOldestVersion = 22600;
+// NCCL keeps what it promised within a major version: a library may be newer than the header that this was compiled
+// with, and lacks what the header has where it is older.
+static std::string why_not(int loaded, int compiled) {
+  if (loaded < kOldestVersion)
+    return concat(text_of(loaded), " is too old: 2.26 or newer is needed, since older ones do not keep the order of ",
+                  "several groups on a GPU; put a newer libnccl.so.2 first on LD_LIBRARY_PATH");
+  if (loaded / 10000 == compiled / 10000 && loaded / 100 >= compiled / 100) return "";
+  return concat(text_of(loaded), " is loaded, but this build was made with ", text_of(compiled), ", and ",
+                loaded < compiled ? "an older one lacks what that has" : "another major version has other calls",
+                "; put the libnccl.so.2 of the build first on LD_LIBRARY_PATH, or build again with the header of the ",
+                "one that is loaded");
+}
 std::string why_not_nccl() {
-  if (version_number() >= kOldestVersion) return "";
-  return concat(
-      version_text(), " is too old: 2.26 or newer is needed, since older ones do not keep the ",
-      "order of several groups on a GPU; put a newer libnccl.so.2 first on LD_LIBRARY_PATH, or send by way of ",
-      "host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi");
+  std::string why = why_not(version_number(), NCCL_VERSION_CODE);
+  if (why.empty()) return why;
+  return concat(why, ", or send by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or ",
+                "SHARDGRAD_GROUP=mpi");
 }
 
 // NCCL says of a machine without a driver only that a CUDA call failed.

@@ -13,7 +13,8 @@ inline constexpr EnvironmentChoice kShareGpuChoice = environment_switch("SHARDGR
 
 /// The NCCL this build uses, "NCCL 2.28.9"; empty without one.
 std::string nccl_library();
-/// Why that one cannot be used, with the remedy: it is too old. Empty when it can, and without one.
+/// Why that one cannot be used, with the remedy: it is too old, or none that fits the header which the build was
+/// compiled with. Empty when it can, and without one.
 std::string why_not_nccl();
 
 /// Which ranks have to share a GPU, as one sentence, or "" when each has its own. Called by all ranks, on device cuda.
