@@ -44,6 +44,19 @@ TEST(Engine, GradientsAccumulateOverPasses) {
   EXPECT_EQ(values(x.grad()), (std::vector<double>{2, 4}));
 }
 
+// As in PyTorch without create_graph: with one, sum(slope²) would add 8x.
+TEST(Engine, AGradientIsAConstantInALaterLoss) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  sum(mul(x, x)).backward();
+  Tensor slope = x.grad();
+  x.zero_grad();
+  EXPECT_FALSE(slope.requires_grad());
+  (sum(affine(x, 5, 0)) + sum(mul(slope, slope))).backward();
+  EXPECT_EQ(values(x.grad()), (std::vector<double>{5, 5}));
+  EXPECT_THROW(sum(mul(slope, slope)).backward(), Error) << "a penalty alone";
+}
+
 TEST(Engine, AResidualIsNotCorruptedByLaterContributions) {
   Context context;
   Tensor x = leaf({1, 2, 3}, {3});
