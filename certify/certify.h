@@ -9,10 +9,11 @@
 //                   does each kernel of forward but paste, which writes a part
 //     inputs        are as they were, and so are the operands of each kernel
 //     determinism   the same bits twice
-//     special values  NaN, infinities, zeros, subnormals, and ±88 to ±104, where exp leaves f32, come out as the
-//                   reference has them; a subnormal may be kept or become a zero
+//     special values  NaN, infinities, zeros, subnormals, and where exp leaves the dtype (±88 to ±104 in f32), come out
+//                   as the reference has them in each of these dtypes; a subnormal may be kept or become a zero
 //     sizes         all but the first hold where a vector, a warp, a block or a tile ends too, and on both sides of the
-//                   sizes at which the CPU changes its way, also on inputs aligned to their element only
+//                   sizes at which the CPU changes its way, also on inputs aligned to their element only; of special
+//                   values all in f32 on aligned inputs but of slow cases, else NaN and -infinity
 //
 // A kernel library can be certified before it is used: `replace` runs after the comparison values are computed.
 
@@ -42,7 +43,8 @@ void gradcheck_case(const OpCase& op, Device device);
 /// Tries a case of Purpose::sizes; throws Error(input) naming the place of what is wrong.
 void try_size_case(const OpCase& op, Device device);
 
-/// Tries NaN, infinities, zeros, subnormals and the ends of exp; throws Error(input) naming the place of what is wrong.
+/// Tries NaN, infinities, zeros, subnormals and the ends of exp, as a certificate does for such a case; throws
+/// Error(input) naming the place of what is wrong.
 void try_special_values(const OpCase& op, Device device);
 
 /// The kernels of a library that `op` launches and that this kind of device lacks, by name; empty where it has them

@@ -39,6 +39,7 @@ struct OpCase {
   /// A result or gradient is a difference of numbers as large as the inputs, which cancel: 1 is its scale, not itself.
   bool cancels = false;
   Purpose purpose = Purpose::promises;
+  bool slow = false;       ///< few special values are tried, for the reference takes its time
   bool unaligned = false;  ///< the inputs begin one element after an aligned address
   /// Each element of a result is made of one element of each input: a zero has a sign.
   bool elementwise = false;

@@ -12,6 +12,7 @@ void add_convolutions(std::vector<OpCase>& cases) {
   add_size_case(cases, "conv2d", padded, {{{2, 3, 17, 15}}, {{5, 3, 3, 3}}, {{5}}});
   auto wide = [](Inputs in) { return conv2d(in[0], in[1], in[2], {.padding = {1, 2}}); };
   add_size_case(cases, "conv2d", wide, {{{2, 5, 9, 64}}, {{33, 5, 3, 5}}, {{33}}}, "wide ");
+  for (OpCase& aligned_or_not : std::span(cases).last(2)) aligned_or_not.slow = true;
   add_case(cases, "conv2d", "no samples", padded, {{{0, 3, 5, 4}}, {{4, 3, 3, 3}}, {{4}}});
   add_case(cases, "conv2d", "in groups",
            [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.dilation = 2, .groups = 2}); },

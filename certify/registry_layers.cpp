@@ -41,6 +41,7 @@ void add_matmul_sizes(std::vector<OpCase>& cases) {
   add(true, false, {33, 17}, {33, 31});
   add(true, true, {2, 3, 5}, {2, 65, 3});
   add(false, false, {33, 127}, {127, 65});
+  add(false, false, {128, 257}, {257, 8});  // a few columns of a product that large
 }
 
 void add_linears(std::vector<OpCase>& cases) {
@@ -66,10 +67,11 @@ void add_linears(std::vector<OpCase>& cases) {
   add(Activation::relu, "relu, ", {24, 40}, {72, 40});
   add(Activation::gelu_tanh, "gelu, ", {3, 11, 33}, {31, 33});
   // Up to 64 x 64 x 64 the CPU's own loops multiply, from there on a library where there is one.
-  for (int64_t rows : {64, 65}) {
-    add(Activation::relu, "relu, ", {rows, 64}, {64, 64});
-    add(Activation::gelu_tanh, "gelu, ", {rows, 64}, {64, 64});
-  }
+  for (int64_t rows : {64, 65})
+    for (auto [label, activation] : std::span(activations).last(2)) add(activation, label, {rows, 64}, {64, 64});
+  // Few rows, and few columns, of more than 4096 weights are multiplied in ways of their own.
+  add(Activation::none, "few rows, ", {8, 67}, {70, 67});
+  add(Activation::none, "few columns, ", {5, 1030}, {4, 1030});
 }
 
 void add_normalizations(std::vector<OpCase>& cases) {

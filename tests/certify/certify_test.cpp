@@ -240,7 +240,7 @@ TEST(Certify, AZeroOrAnInfinityOfTheWrongSignIsNamed) {
       reference::put(y, i, std::isinf(value) ? value : -value);
     }
   };
-  EXPECT_EQ(failed_with(subtracts), "special values ");
+  EXPECT_EQ(failed_with(subtracts), "special values sizes ");
   EXPECT_EQ(failed_with(leaves_infinities), "special values sizes ");
   EXPECT_EQ(failed(certify("neg", kCpu)), "");
 }
@@ -286,7 +286,26 @@ TEST(Certify, WhatExpMakesBetweenItsEndsIsLookedAt) {
   for (DType dtype : {DType::f32, DType::bf16}) kernels::exp.replace(DeviceKind::cpu, dtype, with_a_gap);
   std::string names = failed(certify("exp", kCpu));
   before.restore();
-  EXPECT_EQ(names, "special values ");
+  EXPECT_EQ(names, "special values sizes ");
+}
+
+// Right but for an infinity, here in one dtype, there in f32 beyond the first elements, where another loop runs.
+TEST(Certify, SpecialValuesAreTriedInF64AndAtOddSizes) {
+  Context context;
+  auto wrong_in_f64 = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      double value = reference::get(x, i);
+      reference::put(y, i, x.dtype == DType::f64 && value > 1e308 ? 0 : -value);
+    }
+  };
+  auto wrong_in_a_loop = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      double value = reference::get(x, i);
+      reference::put(y, i, x.dtype == DType::f32 && i >= 256 && value > 1e38 ? 0 : -value);
+    }
+  };
+  EXPECT_EQ(failed_with(wrong_in_f64), "special values ");
+  EXPECT_EQ(failed_with(wrong_in_a_loop), "sizes ");
 }
 
 TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
