@@ -4,6 +4,7 @@
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/plan.h>
+#include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/fsdp/sync_batchnorm.h>
@@ -60,6 +61,15 @@ Handle shard(nn::Module& module, const std::optional<Group>& group, std::string_
   if (wrap) config.wrap = policy_of(*wrap);
   Wait wait;
   return fsdp::fully_shard(module, group ? **group : world(), std::move(config));
+}
+
+// By name, for the tests: those that fully_shard takes from Python are all that there are.
+nb::dict options_of(const fsdp::Config& config) {
+  nb::dict all;
+  all["strategy"] = fsdp::name_of(config.strategy);
+  fsdp::visit_options(config, [&](const char* name, const auto& value, const char*) { all[name] = value; });
+  all["leave_out"] = config.leave_out;
+  return all;
 }
 
 // --- scopes ----------------------------------------------------------------------------------------------------------
@@ -151,6 +161,7 @@ void bind_sharded(nb::module_& m) {
       .def_prop_ro(
           "strategy", [](Handle s) { return std::string(fsdp::name_of(s->config().strategy)); },
           "ddp, zero1, zero2, zero3 or hybrid.")
+      .def_prop_ro("_options", [](Handle s) { return options_of(s->config()); })
       .def_prop_ro(
           "units",
           [](Handle s) {
@@ -249,20 +260,26 @@ void bind_fsdp(nb::module_& m) {
   bind_sharded(f);
   bind_fsdp_scopes(f);
   bind_plan(f);
-  f.def("fully_shard", shard, "module"_a, "group"_a = nb::none(), nb::kw_only(), "strategy"_a = "zero3",
-        "keep_params"_a = false, "shard_ranks"_a = 0, "reshard_after_forward"_a = 0, "prefetch"_a = 1,
-        "prefetch_bytes"_a = 0, "bucket_bytes"_a = nb::none(), "move_params_to_cpu"_a = false,
-        "move_grads_to_cpu"_a = nb::none(), "param_dtype"_a = nb::none(), "reduce_dtype"_a = nb::none(),
-        "buffer_dtype"_a = nb::none(), "output_dtype"_a = nb::none(), "sync_module_states"_a = false,
-        "wrap"_a = nb::none(), "leave_out"_a = std::vector<std::string>(),
+  const fsdp::Config is;
+  f.def("fully_shard", shard, "module"_a, "group"_a = nb::none(), nb::kw_only(),
+        "strategy"_a = fsdp::name_of(is.strategy), "keep_params"_a = is.keep_params, "shard_ranks"_a = is.shard_ranks,
+        "reshard_after_forward"_a = is.reshard_after_forward, "prefetch"_a = is.prefetch,
+        "prefetch_bytes"_a = is.prefetch_bytes, "bucket_bytes"_a = is.bucket_bytes,
+        "move_params_to_cpu"_a = is.move_params_to_cpu, "move_grads_to_cpu"_a = is.move_grads_to_cpu,
+        "param_dtype"_a = is.param_dtype, "reduce_dtype"_a = is.reduce_dtype, "buffer_dtype"_a = is.buffer_dtype,
+        "output_dtype"_a = is.output_dtype, "sync_module_states"_a = is.sync_module_states, "wrap"_a = nb::none(),
+        "leave_out"_a = is.leave_out,
         "Shards a model over the ranks of a group (all of the job) in place. Names, and the code that calls the model, "
         "stay as they are; make the optimizer afterwards. Strategies: ddp, zero1, zero2, zero3, hybrid.");
   f.def(
       "strategies",
       [] {
-        return std::vector<std::string>{"ddp", "zero1", "zero2", "zero3", "hybrid"};
+        std::vector<std::string> names;
+        for (fsdp::Strategy each : fsdp::kStrategies) names.emplace_back(fsdp::name_of(each));
+        return names;
       },
       "Names that fully_shard takes.");
+  f.def("_default_options", [] { return options_of({}); });
   f.def(
       "mean_buffers",
       [](nn::Module& module, const std::optional<Group>& group) {

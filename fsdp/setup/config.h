@@ -26,6 +26,8 @@ namespace shardgrad::fsdp {
 /// With reshard_after_forward = n zero3 sends 2 P (W-1)/W + (P - P_k)(n-1)/n: what is gathered for backward moves in
 /// groups of n.
 enum class Strategy : uint8_t { ddp, zero1, zero2, zero3, hybrid };
+inline constexpr Strategy kStrategies[] = {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3,
+                                           Strategy::hybrid};
 const char* name_of(Strategy strategy);
 /// Accepts the names above and those of other systems, in any case, with or without '-' and '_': dp, NO_SHARD; OSS;
 /// SHARD_GRAD_OP, ShardedDDP, ddp_sharded, ddp_sharded_spawn, both also with _find_unused_parameters_false; FSDP,

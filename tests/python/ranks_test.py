@@ -1,6 +1,7 @@
 """Training on ranks from Python: the same bits under every strategy and of every form of the model, state, scopes, plans."""
 
 import json
+import re
 
 import pytest
 import shardgrad as sg
@@ -95,6 +96,35 @@ def test_every_strategy_gives_the_same_bits(ranks, n):
     """
     lines = said(ranks(n, program))
     assert len(lines) == 10 and all(line == lines[0] for line in lines), lines
+
+
+# Another value than the default's, and a strategy that takes it.
+OTHER_OPTIONS = {
+    "prefetch": (3, "zero3"), "prefetch_bytes": (7, "zero3"), "bucket_bytes": (5, "ddp"), "keep_params": (True, "zero2"),
+    "shard_ranks": (1, "hybrid"), "reshard_after_forward": (1, "zero3"), "move_params_to_cpu": (True, "zero3"),
+    "move_grads_to_cpu": (True, "zero3"), "param_dtype": (sg.bfloat16, "zero3"), "reduce_dtype": (sg.bfloat16, "zero3"),
+    "buffer_dtype": (sg.bfloat16, "zero3"), "output_dtype": (sg.bfloat16, "zero3"), "sync_module_states": (True, "zero3"),
+    "leave_out": (["bias"], "zero3")}
+
+
+def test_fully_shard_takes_all_options_of_the_engine_with_their_defaults():
+    defaults = sg.fsdp._core._default_options()
+    (signature, _, values), = sg.fully_shard.__nb_signature__
+    names = re.findall(r"(\w+): [^=]*? = \\\d+", signature)
+    assert len(names) == len(values), signature
+    taken = dict(zip(names, values))
+    assert taken.pop("group") is None and taken.pop("wrap") is None
+    assert taken == defaults
+    assert sg.fsdp.strategies() == STRATEGIES
+
+
+def test_an_option_of_fully_shard_is_the_engines_of_that_name():
+    defaults = sg.fsdp._core._default_options()
+    assert OTHER_OPTIONS.keys() == defaults.keys() - {"strategy"}
+    for name, (value, strategy) in OTHER_OPTIONS.items():
+        sharded = sg.fully_shard(sg.nn.Linear(2, 2), strategy=strategy, **{name: value})
+        assert value != defaults[name]
+        assert sharded._options == {**defaults, "strategy": strategy, name: value}, name
 
 
 def test_muon_steps_beside_adamw_with_the_same_bits_under_every_strategy(ranks):
