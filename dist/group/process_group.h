@@ -168,7 +168,7 @@ class ProcessGroup {
   /// taken not to make them meanwhile; see dist/watch/deadlock.h.
   void take_over();
   /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
-  /// trace shows under `name`. Called by all ranks; blocks.
+  /// trace shows under `name`. Called by all ranks; blocks. Throws Error(input) where a rank is in 32 groups.
   std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
   /// The `size` ranks that lie `stride` apart and hold the calling rank: of six, with stride 2 and size 3, {0, 2, 4}
   /// and {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since

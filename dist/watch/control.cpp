@@ -39,7 +39,8 @@ int Control::open_lane(uint64_t group, std::vector<int> members) {
     return i;
   }
   fail_as(ErrorKind::input, "a rank can be in at most ", Row::kLanes,
-          " process groups at a time; destroy those that are no longer used");
+          " process groups at a time; destroy those that are no longer used, and let meshes and models share theirs: ",
+          "kept_split gives the same group for the same numbers and name");
 }
 
 static uint32_t this_thread() {

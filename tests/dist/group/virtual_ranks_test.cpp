@@ -519,6 +519,32 @@ TEST(VirtualRanks, KeptGroupsMustDivideTheRanks) {
   });
 }
 
+// The world is one of the 32 that a rank's row has places for.
+TEST(VirtualRanks, A33rdGroupAtATimeIsRefusedAndThereMayBeAnotherOnceOneIsGone) {
+  run_ranks(2, [](ProcessGroup& world) {
+    auto refusal = [&](const auto& make) -> std::string {
+      try {
+        make();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::input);
+        return error.what();
+      }
+      return "none";
+    };
+    auto split = [&] { return world.split(0, world.rank()); };
+    std::vector<std::unique_ptr<ProcessGroup>> groups;
+    for (int i = 0; i < 30; ++i) groups.push_back(split());
+    ProcessGroup& kept = world.kept_split(1, 2, "31st");
+    EXPECT_TRUE(says(refusal(split), "at most 32 process groups at a time; destroy those"));
+    EXPECT_TRUE(says(refusal([&] { world.kept_split(1, 2, "another"); }), "kept_split gives the same group"));
+    EXPECT_EQ(&world.kept_split(1, 2, "31st"), &kept);
+    groups.pop_back();
+    Tensor sum = ones(3);
+    split()->all_reduce(sum).host_wait();
+    EXPECT_EQ(sum.to_vector<float>(), (std::vector<float>{2, 2, 2}));
+  });
+}
+
 // What every rank gives alike is what each would hear of the others.
 TEST(VirtualRanks, OneOfThemHearsWhatItSays) {
   run_one_of(6, [](ProcessGroup& world) {
