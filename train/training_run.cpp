@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/loss_scale.h>
@@ -15,6 +16,8 @@
 #include <shardgrad/train/summary.h>
 
 namespace shardgrad::train {
+
+double TrainingRun::running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
 
 // What the ranks know after a step, where they talk; `now`: they do.
 void TrainingRun::agree(bool now) {

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/callbacks.h>
@@ -60,7 +59,7 @@ class TrainingRun {
   bool is_done() const { return meter_->step() == course_.steps(); }
   bool is_patience_over() const { return config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop; }
   // On a clock that stands while this process does.
-  double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
+  double running_seconds() const;
 
   const Config& config_;
   dist::ProcessGroup& world_;

@@ -47,6 +47,8 @@ MAY_MAKE_THREADS = ["core/thread."]
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
 # A device branch: `fsdp/` asks what a device is like. kCpu is where states are copied to.
 WHICH_DEVICE = re.compile(r"\b(?:kMeta|kCuda|kSim|kAcc|DeviceKind)\b|[=!]=\s*kCpu\b|\bkCpu\s*[=!]=")
+# Where ranks write what they do. Those who keep and watch it know its layout; others ask Control, in a .cpp.
+CONTROL_PAGE = "dist/watch/control_page.h"
 # A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
 # (dist/os/file_guard.h), and the guard of a program's top level (dist/launch/job.h).
 MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
@@ -90,6 +92,29 @@ def include_fault(root, file, quote, header):
     return None
 
 
+def that_bring_the_control_page(root):
+    """Headers that include the control page's layout, or others that do."""
+    headers = [path for layer in ORDER for path in (root / layer).rglob("*.h")]
+    brought = {path.relative_to(root).as_posix(): {h.removeprefix("shardgrad/") for _, h in INCLUDE.findall(path.read_text())}
+               for path in headers}
+    found, new = set(), {CONTROL_PAGE}
+    while new:
+        found |= new
+        new = {header for header, includes in brought.items() if includes & new} - found
+    return found
+
+
+def control_page_faults(root, file, bring):
+    name, text = file.as_posix(), (root / file).read_text()
+    if not name.endswith(".h") or name.startswith("dist/watch/"):
+        return
+    for match in INCLUDE.finditer(text):
+        header = match.group(2).removeprefix("shardgrad/")
+        if header == CONTROL_PAGE or (header in bring and not name.startswith("dist/")):
+            line = text.count("\n", 0, match.start()) + 1
+            yield line, f"<{header}>: brings the control page's layout into view; include it in a .cpp"
+
+
 def faults(root, file):
     text = (root / file).read_text()
     for match in INCLUDE.finditer(text):
@@ -112,6 +137,9 @@ def main():
     found = (p for layer in ORDER for p in sorted((root / layer).rglob("*")) if p.suffix in (".h", ".cpp", ".cu"))
     files = [p.relative_to(root) for p in found]
     found = [f"{file}:{line}: {fault}" for file in files for line, fault in faults(root, file)]
+    bring, all_of_it = that_bring_the_control_page(root), Path("shardgrad.h")
+    for file in [*files, *([all_of_it] if (root / all_of_it).is_file() else [])]:
+        found += [f"{file}:{line}: {fault}" for line, fault in control_page_faults(root, file, bring)]
     for fault in found:
         print(fault)
     if found or not files:
