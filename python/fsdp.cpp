@@ -64,7 +64,7 @@ Handle shard(nn::Module& module, const std::optional<Group>& group, std::string_
 }
 
 // By name, for the tests: those that fully_shard takes from Python are all that there are.
-nb::dict options_of(const fsdp::Config& config) {
+nb::dict options_by_name(const fsdp::Config& config) {
   nb::dict all;
   all["strategy"] = fsdp::name_of(config.strategy);
   fsdp::visit_options(config, [&](const char* name, const auto& value, const char*) { all[name] = value; });
@@ -161,7 +161,7 @@ void bind_sharded(nb::module_& m) {
       .def_prop_ro(
           "strategy", [](Handle s) { return std::string(fsdp::name_of(s->config().strategy)); },
           "ddp, zero1, zero2, zero3 or hybrid.")
-      .def_prop_ro("_options", [](Handle s) { return options_of(s->config()); })
+      .def_prop_ro("_options", [](Handle s) { return options_by_name(s->config()); })
       .def_prop_ro(
           "units",
           [](Handle s) {
@@ -279,7 +279,7 @@ void bind_fsdp(nb::module_& m) {
         return names;
       },
       "Names that fully_shard takes.");
-  f.def("_default_options", [] { return options_of({}); });
+  f.def("_default_options", [] { return options_by_name({}); });
   f.def(
       "mean_buffers",
       [](nn::Module& module, const std::optional<Group>& group) {

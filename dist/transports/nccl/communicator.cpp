@@ -20,10 +20,9 @@ static int version_number() {
   ncclGetVersion(&version);
   return version;
 }
-static std::string text_of(int version) {
+static std::string version_text(int version = version_number()) {
   return concat("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100);
 }
-static std::string version_text() { return text_of(version_number()); }
 std::string nccl_library() { return version_text(); }
 
 // Gathers and reductions are two groups on one GPU. Older ones do not know NCCL_LAUNCH_ORDER_IMPLICIT
@@ -33,10 +32,11 @@ static constexpr int kOldestVersion = 22600;
 // with, and lacks what the header has where it is older.
 static std::string why_not(int loaded, int compiled) {
   if (loaded < kOldestVersion)
-    return concat(text_of(loaded), " is too old: 2.26 or newer is needed, since older ones do not keep the order of ",
+    return concat(version_text(loaded),
+                  " is too old: 2.26 or newer is needed, since older ones do not keep the order of ",
                   "several groups on a GPU; put a newer libnccl.so.2 first on LD_LIBRARY_PATH");
   if (loaded / 10000 == compiled / 10000 && loaded / 100 >= compiled / 100) return "";
-  return concat(text_of(loaded), " is loaded, but this build was made with ", text_of(compiled), ", and ",
+  return concat(version_text(loaded), " is loaded, but this build was made with ", version_text(compiled), ", and ",
                 loaded < compiled ? "an older one lacks what that has" : "another major version has other calls",
                 "; put the libnccl.so.2 of the build first on LD_LIBRARY_PATH, or build again with the header of the ",
                 "one that is loaded");
