@@ -110,7 +110,7 @@ OTHER_OPTIONS = {
 def test_fully_shard_takes_all_options_of_the_engine_with_their_defaults():
     defaults = sg.fsdp._core._default_options()
     (signature, _, values), = sg.fully_shard.__nb_signature__
-    names = re.findall(r"(\w+): [^=]*? = \\\d+", signature)
+    names = re.findall(r"(\w+): [^=:]*? = \\\d+", signature)
     assert len(names) == len(values), signature
     taken = dict(zip(names, values))
     assert taken.pop("group") is None and taken.pop("wrap") is None
