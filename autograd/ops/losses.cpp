@@ -144,8 +144,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
   const char* op = "binary_cross_entropy_with_logits";
   Pair pair = checked(op, x, target);
   Tensor logit = wide(pair.x), t = wide(pair.target);
-  Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (wide(pos_weight) - 1) * t) * softplus(neg(logit))
-                                     : softplus(logit) - logit * t;
+  Tensor positive = pos_weight.defined() ? t * wide(pos_weight) : t;
+  // Two terms without a sign, so that nothing cancels where the loss is small.
+  Tensor each = (1 - t) * softplus(logit) + positive * softplus(neg(logit));
   return reduce_elements(op, each, options);
 }
 

@@ -91,6 +91,22 @@ TEST_F(MoreLosses, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(binary_cross_entropy_with_logits(far, 1 - sure).item(), 1000);
 }
 
+TEST_F(MoreLosses, OfLogitsThatAreSureLoseNoDigits) {
+  auto part = [](double z) { return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z))); };  // softplus
+  auto sigma = [](double z) { return 1 / (1 + std::exp(-z)); };
+  for (double logit : {10., 12., 15., 30., -10., -30.})
+    for (double t : {0., 0.5, 1 - 0x1p-20, 1.})
+      for (double positive : {1., 3.}) {
+        Tensor at = full({1}, logit).set_requires_grad(), weight = positive == 1 ? Tensor() : full({1}, positive);
+        Tensor loss = binary_cross_entropy_with_logits(at, full({1}, t), {}, weight);
+        loss.backward();
+        double exact = (1 - t) * part(logit) + positive * t * part(-logit);
+        double slope = (1 - t) * sigma(logit) - positive * t * sigma(-logit);
+        EXPECT_NEAR(loss.item(), exact, 1e-6 * exact) << logit << " " << t << " " << positive;
+        EXPECT_NEAR(at.grad().item(), slope, 1e-6 * std::abs(slope)) << logit << " " << t << " " << positive;
+      }
+}
+
 TEST_F(MoreLosses, WhatDoesNotFitIsRefused) {
   EXPECT_REFUSED(cross_entropy(tensor({1, 2}), labels, ClassOptions{}), "cross_entropy", "floating");
   EXPECT_REFUSED(cross_entropy(tensor({1., 2.}), labels, ClassOptions{}), "cross_entropy", "(N, classes)");
