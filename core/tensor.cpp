@@ -183,7 +183,7 @@ static bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 void copy_into(const Tensor& to, const Tensor& from) {
-  SG_CHECK(to.dtype() == from.dtype() && to.numel() == from.numel(), "copy_into: ", from, " does not fit ", to);
+  SG_CHECK(to.dtype() == from.dtype() && to.shape() == from.shape(), "copy_into: ", from, " does not fit ", to);
   check_changeable("copy_into", to);
   SG_CHECK(from.device().kind != DeviceKind::meta || to.device().kind == DeviceKind::meta, "copy_into: ", from,
            " is on device meta and has no values to copy into ", to,

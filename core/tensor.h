@@ -232,7 +232,7 @@ Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options);
 void check_writable(const char* op, const Tensor& tensor);
 /// The same, and when it would have no gradient: `tensor` was computed, and operations are recorded.
 void check_changeable(const char* op, const Tensor& tensor);
-/// Copies the elements of `from` over those of `to` (same dtype and count, any devices; ranges of one storage may
+/// Copies the elements of `from` over those of `to` (same dtype and shape, any devices; ranges of one storage may
 /// overlap) and counts a write. Not recorded for backward; refused for a computed tensor while operations are recorded.
 /// Returns when the memory of `from` may change if either is on the host.
 void copy_into(const Tensor& to, const Tensor& from);

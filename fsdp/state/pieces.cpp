@@ -99,7 +99,7 @@ template <class Slices> Slices all_in_whole(const auto& slices, const auto& cut)
 
 Tensor copy_on_host(const Tensor& values, const Shape& shape) {
   Tensor copy = empty(shape, {values.dtype(), kCpu});
-  copy_into(copy, values);
+  copy_into(copy.view(values.shape()), values);
   return copy;
 }
 

@@ -90,6 +90,14 @@ TEST(ChangesInPlace, OfAComputedTensorAreRefusedWhileItIsRecorded) {
   copy_into(c, zeros({2}));
 }
 
+TEST(ChangesInPlace, TakeValuesOfTheSameShapeNotOnlyAsMany) {
+  Context context;
+  Tensor x = leaf({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_REFUSED(copy_into(x, zeros({6})), "copy_into", "f32[6]", "does not fit", "f32[2, 3]");
+  EXPECT_REFUSED(copy_into(x, zeros({3, 2})), "f32[3, 2]");
+  EXPECT_EQ(values(x), (std::vector<double>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST(ChangesInPlace, OfAConvertedParameterCount) {
   Context context;
   Tensor p = leaf({2}, {1}), q = leaf({5}, {1});
