@@ -64,6 +64,16 @@ std::vector<int> dims_of(const char* op, nb::handle given) {
   return {numbers.begin(), numbers.end()};
 }
 
+Shape broadcast_of(const char* op, const Tensor& x, std::vector<int64_t> extents) {
+  int more = int(extents.size()) - x.ndim();
+  for (int d = 0; d < int(extents.size()); ++d)
+    if (int64_t& extent = extents[size_t(d)]; extent == -1) {
+      SG_CHECK(d >= more, op, ": -1 keeps the extent of a dimension, and ", x, " has no dimension ", d - more);
+      extent = x.size(d - more);
+    }
+  return shape_of(extents);
+}
+
 nb::tuple to_tuple(const Shape& shape) {
   nb::list extents;
   for (int64_t extent : shape) extents.append(extent);
@@ -76,6 +86,15 @@ double exact(const Number& number) {
   SG_CHECK(std::abs(integer) <= int64_t(1) << 53, "the number ", integer,
            " is beyond ±2^53, where it would be rounded; ", "make it a tensor of int64");
   return double(integer);
+}
+
+bool loses_gradient(nb::handle given) noexcept {
+  return nb::isinstance<Tensor>(given) && nb::cast<const Tensor&>(given).requires_grad() && grad_enabled();
+}
+
+void fail_of_lost_gradient() {
+  fail("a number belongs where a tensor with a gradient is given, which would be lost; give its item(), or write it ",
+       "with operations of tensors");
 }
 
 Number number_in(const Operand& operand) {

@@ -84,8 +84,6 @@ class Held {
 /// An exception of Python's as C++ throws it: of its kind and with its sentence, or with the name of its type before.
 std::exception_ptr failure_of(nb::handle exception);
 
-/// A number of Python's.
-using Number = std::variant<int64_t, double>;
 /// Throws Error(input) for an integer beyond ±2^53, which operations would round.
 double exact(const Number& number);
 /// A tensor, or a number beside one.
@@ -132,6 +130,8 @@ std::vector<int64_t> numbers_of(const char* op, const nb::args& given);
 std::vector<int64_t> numbers_of(const char* op, nb::handle given);
 std::vector<int> dims_of(const char* op, nb::handle given);
 inline Shape shape_of(const std::vector<int64_t>& extents) { return Shape(std::span<const int64_t>(extents)); }
+/// What x is broadcast to: -1 keeps the extent of a dimension that x has. Throws Error(input) naming `op`.
+Shape broadcast_of(const char* op, const Tensor& x, std::vector<int64_t> extents);
 nb::tuple to_tuple(const Shape& shape);
 
 /// Throws Error(input) for another name than mean, sum, none.

@@ -1,8 +1,9 @@
 #pragma once
-// How dtypes and devices are taken.
+// How dtypes, devices and numbers are taken.
 
 #include <optional>
 #include <string>
+#include <variant>
 
 #include <nanobind/nanobind.h>
 
@@ -15,6 +16,16 @@ struct GivenDevice {
   std::string name;
   std::optional<int64_t> number;
 };
+
+/// A number of Python's.
+struct Number : std::variant<int64_t, double> {
+  using variant::variant;
+  bool is_truth = false;  ///< True or False
+};
+
+/// Whether this is a tensor, once it has been taken as a number, whose gradient would be lost.
+bool loses_gradient(nanobind::handle given) noexcept;
+[[noreturn]] void fail_of_lost_gradient();
 
 }  // namespace shardgrad::python
 
@@ -35,6 +46,56 @@ template <> struct type_caster<shardgrad::DType> {
   static handle from_cpp(shardgrad::DType source, rv_policy, cleanup_list* cleanup) noexcept {
     return NB_CALL(enum_from_cpp)(NB_CTX_C(cleanup), &typeid(shardgrad::DType), int64_t(source));
   }
+};
+
+// Also a tensor of one number. Where it has a gradient the call throws, or, of an argument that may be something else,
+// finds nothing that fits.
+template <> struct type_caster<double> {
+  using Value = double;
+  static constexpr auto Name = const_name("float");
+  template <typename T> using Cast = double;
+  template <typename T> bool can_cast() const noexcept { return !loses_; }
+  explicit operator double() const {
+    if (loses_) shardgrad::python::fail_of_lost_gradient();
+    return value_;
+  }
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    if (!NB_CALL(load_f64)(NB_CTX_C(cleanup), source.ptr(), flags, &value_)) return false;
+    loses_ = !PyFloat_CheckExact(source.ptr()) && shardgrad::python::loses_gradient(source);
+    return true;
+  }
+  static handle from_cpp(double source, rv_policy, cleanup_list*) noexcept { return PyFloat_FromDouble(source); }
+
+ private:
+  double value_ = 0;
+  bool loses_ = false;
+};
+
+template <> struct type_caster<shardgrad::python::Number> {
+  using Number = shardgrad::python::Number;
+  using Value = Number;
+  static constexpr auto Name = const_name("int | float");
+  template <typename T> using Cast = Number;
+  template <typename T> bool can_cast() const noexcept { return true; }
+  explicit operator Number() const {
+    if (!fraction_) return number_;
+    return fraction_->operator double();
+  }
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    int64_t whole = 0;
+    number_.is_truth = PyBool_Check(source.ptr());
+    if (!PyFloat_Check(source.ptr()) && NB_CALL(load_i64)(NB_CTX_C(cleanup), source.ptr(), flags, &whole)) {
+      number_.emplace<int64_t>(whole);
+      return true;
+    }
+    return fraction_.emplace().from_python(source, flags, cleanup);
+  }
+
+ private:
+  Number number_;
+  std::optional<type_caster<double>> fraction_;
 };
 
 template <> struct type_caster<shardgrad::python::GivenDevice> {

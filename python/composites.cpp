@@ -209,7 +209,7 @@ void bind_like(nb::module_& m, TensorClass& tensor) {
   auto broadcast_to = [](const Tensor& x, nb::handle size) {
     std::vector<int64_t> extents = numbers_of("broadcast_to", size);
     Wait wait;
-    return expand(x, shape_of(extents));
+    return expand(x, broadcast_of("broadcast_to", x, extents));
   };
   m.def("broadcast_to", broadcast_to, "x"_a, "size"_a, "Broadcast to this shape, which copies.");
   tensor.def("broadcast_to", broadcast_to, "size"_a, "Broadcast to this shape, which copies.")

@@ -49,26 +49,17 @@ template <class Draw> void def_drawn(nb::module_& m, const char* called, Draw dr
       "requires_grad"_a = false, doc);
 }
 
-// A truth, or a number.
-using Fill = std::variant<bool, int64_t, double>;
-DType fill_dtype(const Fill& value) {
-  return std::holds_alternative<bool>(value)      ? DType::u8
-         : std::holds_alternative<int64_t>(value) ? DType::i64
-                                                  : DType::f32;
-}
-double fill_number(const Fill& value) {
-  if (auto* integer = std::get_if<int64_t>(&value)) return exact(*integer);
-  auto* truth = std::get_if<bool>(&value);
-  return truth ? *truth : std::get<double>(value);
+DType fill_dtype(const Number& value) {
+  return value.is_truth ? DType::u8 : std::holds_alternative<int64_t>(value) ? DType::i64 : DType::f32;
 }
 
 void bind_full(nb::module_& m) {
   m.def(
       "full",
-      [](nb::handle size, const Fill& value, Dtype dtype, const DeviceName& device) {
+      [](nb::handle size, const Number& value, Dtype dtype, const DeviceName& device) {
         std::vector<int64_t> extents = numbers_of("full", size);
         Wait wait;
-        return full(shape_of(extents), fill_number(value), options_of(dtype, device, fill_dtype(value)));
+        return full(shape_of(extents), exact(value), options_of(dtype, device, fill_dtype(value)));
       },
       "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
       "One number everywhere. Without a dtype: float32 of a float, int64 of an integer, uint8 of a truth.");

@@ -130,6 +130,18 @@ void bind_binary(nb::module_& m, TensorClass& tensor) {
       "condition"_a, "x"_a, "other"_a, Waits(), "x where the condition (uint8) is not 0, else other.");
 }
 
+// Integers are subtracted as such, and compared with fractions.
+Tensor is_close(const Tensor& x, const Tensor& other, double rtol, double atol, bool equal_nan) {
+  NoGrad no_grad;
+  Tensor close = eq(x, other);
+  bool whole = !is_floating(x.dtype());
+  auto as = [&](DType dtype, const Tensor& y) { return whole ? y.to(dtype) : y; };
+  Tensor apart = as(DType::f64, abs(as(DType::i64, x) - as(DType::i64, other)));
+  Tensor most = abs(as(DType::f64, other)) * rtol + atol;
+  close = logical_or(close, logical_and(isfinite(apart), le(apart, most)));
+  return equal_nan ? logical_or(close, logical_and(isnan(x), isnan(other))) : close;
+}
+
 // Of all elements, as one of Python's truths.
 void bind_equalities(nb::module_& m, TensorClass& tensor) {
   def_both(
@@ -138,13 +150,22 @@ void bind_equalities(nb::module_& m, TensorClass& tensor) {
       "other"_a, "Whether shapes and all elements are equal.");
   def_both(
       m, tensor, "allclose",
-      [](const Tensor& x, const Tensor& other, double rtol, double atol) {
-        NoGrad no_grad;
-        Tensor most = abs(other) * rtol + atol;
-        return bool(all(logical_or(eq(x, other), le(abs(x - other), most))));
+      [](const Tensor& x, const Tensor& other, double rtol, double atol, bool equal_nan) {
+        return bool(all(is_close(x, other, rtol, atol, equal_nan)));
       },
-      "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8,
+      "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8, "equal_nan"_a = false,
       "Whether they differ by at most atol + rtol times the other's size everywhere.");
+  def_both(m, tensor, "isclose", is_close, "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8, "equal_nan"_a = false,
+           "1 (uint8) where they differ by at most atol + rtol times the other's size.");
+}
+
+Tensor filled(const Tensor& x, const Tensor& mask, const Operand& value) {
+  auto* tensor = std::get_if<Tensor>(&value);
+  if (!tensor) return masked_fill(x, mask, exact(number_in(value)));
+  SG_CHECK(tensor->ndim() == 0, "masked_fill: the value is a number, or a tensor without dimensions, got ", *tensor);
+  SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ", mask,
+           " does not broadcast to ", x);
+  return where(ne(mask, zeros_like(mask)), tensor->to(x.dtype()), x);
 }
 
 void bind_questions(nb::module_& m, TensorClass& tensor) {
@@ -168,7 +189,8 @@ void bind_questions(nb::module_& m, TensorClass& tensor) {
   SG_RELATIONS(SG_NAMED)
 #undef SG_NAMED
   compare("logical_and", logical_and), compare("logical_or", logical_or), compare("logical_xor", logical_xor);
-  def_both(m, tensor, "masked_fill", masked_fill, "mask"_a, "value"_a, "x, but value where the mask (uint8) is not 0.");
+  def_both(m, tensor, "masked_fill", filled, "mask"_a, "value"_a,
+           "x, but the value, a number or a tensor of one, where the mask (uint8) is not 0.");
 }
 
 }  // namespace

@@ -50,8 +50,11 @@ void bind_shapes(nb::module_& m, TensorClass& tensor) {
       m, tensor, "repeat", [](const Tensor& x, Sizes t) { return repeat(x, t); },
       "x so many times along each dimension.");
   def_listed<int64_t>(
-      m, tensor, "expand", [](const Tensor& x, Sizes s) { return expand(x, Shape(s)); },
-      "Broadcast to this shape, which copies.");
+      m, tensor, "expand",
+      [](const Tensor& x, Sizes s) {
+        return expand(x, broadcast_of("expand", x, {s.begin(), s.end()}));
+      },
+      "Broadcast to this shape, in which -1 keeps an extent. Copies.");
   def_both(m, tensor, "transpose", transpose, "dim0"_a, "dim1"_a, "Swaps two dimensions. Copies.");
   def_both(m, tensor, "t", t, "A matrix transposed, which copies.");
   tensor.def_prop_ro("T", t, Waits(), "A matrix transposed, which copies.");

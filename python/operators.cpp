@@ -1,6 +1,7 @@
 // Operators of tensors, with tensors and numbers on either side, and changes in place.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/python/bind.h>
 
 namespace shardgrad::python {
@@ -47,6 +48,24 @@ void def_scaled_in_place(TensorClass& tensor, const char* symbol, const char* na
       "other"_a, nb::kw_only(), "alpha"_a = 1, "In place, alpha times the other side; the tensor itself.");
 }
 
+bool loses(const Tensor& x, const Tensor& y) { return will_record(x, y); }
+bool loses(const Tensor& x, double) { return will_record(x); }
+// As += does it, of what an operation makes beside x.
+template <class Of> auto by_copy(const char* op, Of of) {
+  return [op, of](const Tensor& x, const auto& y) {
+    check_changeable(op, x);
+    SG_CHECK(!loses(x, y), op, ": ", x, " is changed in place by ", y, ", and one of them has a gradient, which would ",
+             "be lost; write x = …, or do it under no_grad()");
+    NoGrad no_grad;
+    Tensor made = of(x, y);
+    SG_CHECK(made.shape() == x.shape(), op, ": ", y, " does not broadcast to ", x, ", which is changed in place");
+    copy_into(x, made);
+  };
+}
+template <class Of> void def_by_copy(TensorClass& tensor, const char* symbol, const char* name, Of of) {
+  def_in_place(tensor, symbol, name, by_copy(name, of));
+}
+
 template <class Of> void def_operator(TensorClass& tensor, const char* name, const char* op, Of of) {
   tensor.def(
       name,
@@ -83,7 +102,7 @@ void bind_arithmetic(TensorClass& tensor) {
       "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, nb::is_operator(), Waits());
 }
 
-// They are of answers, not of bits.
+// Answers, not bits.
 const Tensor& truths(const char* symbol, const Tensor& x) {
   SG_CHECK(x.dtype() == DType::u8, symbol, ": a tensor of ", x.dtype(), " holds no truths (uint8); compare it, or ",
            "convert it with .bool()");
@@ -110,15 +129,33 @@ void bind_comparisons(TensorClass& tensor) {
       "__invert__", [](const Tensor& x) -> Tensor { return ~truths("~", x); }, Waits());
 }
 
-}  // namespace
-
-void bind_operators(TensorClass& tensor) {
-  bind_arithmetic(tensor);
-  bind_comparisons(tensor);
+void bind_in_place(TensorClass& tensor) {
   def_scaled_in_place(tensor, "__iadd__", "add_", [](Tensor& x, const auto& y) { x += y; });
   def_scaled_in_place(tensor, "__isub__", "sub_", [](Tensor& x, const auto& y) { x -= y; });
   def_in_place(tensor, "__imul__", "mul_", [](Tensor& x, const auto& y) { x *= y; });
   def_in_place(tensor, "__itruediv__", "div_", [](Tensor& x, const auto& y) { x /= y; });
+  def_by_copy(tensor, "__ifloordiv__", "floor_divide_",
+              [](const auto& a, const auto& b) { return floor_divide(a, b); });
+  def_by_copy(tensor, "__imod__", "remainder_", [](const auto& a, const auto& b) { return a % b; });
+  def_by_copy(tensor, "__ipow__", "pow_", [](const auto& a, const auto& b) { return pow(a, b); });
+  auto truth = [&](const char* symbol, const char* op, auto of) {
+    auto change = by_copy(op, [op, of](const Tensor& a, const Tensor& b) { return of(truths(op, a), truths(op, b)); });
+    tensor.def(
+        symbol,
+        [change](nb::handle self, const Tensor& other) {
+          Tensor x = nb::cast<Tensor>(self);
+          {
+            Wait wait;
+            change(x, other);
+          }
+          return nb::borrow(self);
+        },
+        nb::is_operator());
+  };
+  truth("__iand__", "&=", logical_and), truth("__ior__", "|=", logical_or), truth("__ixor__", "^=", logical_xor);
+}
+
+void bind_writes(TensorClass& tensor) {
   tensor.def(
       "zero_",
       [](const Tensor& x) {
@@ -140,10 +177,24 @@ void bind_operators(TensorClass& tensor) {
       [](const Tensor& x, const Tensor& from) {
         SG_CHECK(!grad_enabled() || !from.requires_grad(),
                  "copy_: the other's gradient would be lost; copy its detach(), ", "or under no_grad()");
-        copy_into(x, from);
+        SG_CHECK(broadcast_shapes("copy_", from.shape(), x.shape()) == x.shape(), "copy_: ", from,
+                 " does not broadcast to ", x);
+        Tensor values = from.shape() == x.shape() ? from.detach() : expand(from.detach(), x.shape());
+        copy_into(x, values.to(x.dtype()));
         return x;
       },
-      "other"_a, Waits(), "The other's elements over these, not recorded for backward.");
+      "other"_a, Waits(),
+      "The other's elements over these, broadcast to their shape and converted to their dtype, not recorded for "
+      "backward.");
+}
+
+}  // namespace
+
+void bind_operators(TensorClass& tensor) {
+  bind_arithmetic(tensor);
+  bind_comparisons(tensor);
+  bind_in_place(tensor);
+  bind_writes(tensor);
 }
 
 }  // namespace shardgrad::python

@@ -155,6 +155,8 @@ void bind_gradients(TensorClass& tensor) {
       .def_prop_rw(
           "data", &Tensor::detach,
           [](const Tensor& x, const Tensor& value) {
+            SG_CHECK(value.shape() == x.shape() && value.dtype() == x.dtype(), "data: ", value, " does not fit ", x,
+                     ", which keeps its shape and dtype");
             if (value.storage().get() != x.storage().get() || value.offset() != x.offset())
               copy_into(x.detach(), value.detach());
           },

@@ -1,0 +1,50 @@
+"""What a call takes as a number: Python's, NumPy's, a tensor of one; none whose gradient would be lost."""
+
+import numpy as np
+import pytest
+import shardgrad as sg
+from shardgrad import nn
+
+F = nn.functional
+
+
+def test_a_tensor_of_one_number_is_a_number():
+    x, slope = sg.tensor([-2., 4.]), sg.tensor(0.5)
+    assert F.leaky_relu(x, slope).tolist() == F.leaky_relu(x, np.float32(0.5)).tolist() == [-1, 4]
+    assert sg.full_like(x, slope).tolist() == x.new_full((2,), slope).tolist() == sg.full((2,), slope).tolist() == [0.5, 0.5]
+    assert x.add(x, alpha=slope).tolist() == [-3, 6]
+
+
+def test_whole_numbers_fractions_and_truths_are_told_apart():
+    for value, dtype in ((1, sg.int64), (True, sg.uint8), (1., sg.float32), (np.int64(1), sg.int64), (np.float64(1), sg.float32),
+                         (np.float32(1), sg.float32)):
+        assert sg.full((2,), value).dtype == dtype and sg.full((2,), value).tolist() == [1, 1]
+    with pytest.raises(sg.InputError, match="the float 1 beside"):
+        sg.arange(2).add(1, alpha=np.float64(1))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, w: F.leaky_relu(x, w), lambda x, w: F.elu(x, alpha=w), lambda x, w: sg.full_like(x, w), lambda x, w: sg.full((2,), w),
+    lambda x, w: x.new_full((2,), w), lambda x, w: x.add(x, alpha=w), lambda x, w: F.dropout(x, w), lambda x, w: sg.linspace(0, w, 3),
+    lambda x, w: F.layer_norm(x, (2,), eps=w), lambda x, w: nn.LeakyReLU(w), lambda x, w: F.pad(x, (1, 1), value=w * 2),
+    lambda x, w: sg.optim.SGD([sg.ones(1, requires_grad=True)], lr=w)])
+def test_a_gradient_is_not_lost_in_the_place_of_a_number(call):
+    x, w = sg.tensor([-2., 4.]), sg.tensor(0.5, requires_grad=True)
+    with pytest.raises(sg.InputError, match=r"gradient is given, which would be lost; give its item\(\)"):
+        call(x, w)
+    call(x, w.item()), call(x, w.detach())
+    with sg.no_grad():
+        call(x, w)
+
+
+def test_masked_fill_with_a_tensor_is_differentiable_in_it():
+    x, w = sg.tensor([[1., 2.], [3., 4.]], requires_grad=True), sg.tensor(5., requires_grad=True)
+    filled = x.masked_fill(sg.tensor([1, 0], dtype=sg.uint8), w)
+    assert filled.tolist() == [[5, 2], [5, 4]]
+    filled.sum().backward()
+    assert w.grad.item() == 2 and x.grad.tolist() == [[0, 1], [0, 1]]
+    assert sg.zeros(2).masked_fill(sg.tensor([1, 0]) == 1, sg.tensor(7)).tolist() == [7, 0]
+    with pytest.raises(sg.InputError, match="masked_fill: the value is a number, or a tensor without dimensions"):
+        x.masked_fill(x > 1, sg.ones(2))
+    with pytest.raises(sg.InputError, match="masked_fill: the mask .* does not broadcast"):
+        sg.zeros(2).masked_fill(x > 1, w)
