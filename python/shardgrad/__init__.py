@@ -18,9 +18,11 @@ Names and arguments are PyTorch's where it has them; docs/python.md says what di
 from math import inf, nan, pi
 
 from . import _core, _scopes
+from ._absent import answer_for
 from ._core import *  # noqa: F403: operations, dtypes, errors
-from ._core import Ledger, Record, Recorder, Tensor, load, load_checkpoint, save, save_checkpoint, set_progress
+from ._core import Ledger, Record, Recorder, Tensor, load_checkpoint, save_checkpoint, set_progress
 from ._core import parallel
+from ._files import load, save
 from ._function import Function, checkpoint
 from ._grad import grad
 from ._device import device
@@ -34,4 +36,7 @@ float, double, half, long, int = float32, float64, float16, int64, int32  # noqa
 ledger = Ledger()
 recorder = Recorder()
 
-del _core, _scopes
+for _room in __name__, nn.__name__, nn.functional.__name__, optim.__name__, optim.lr_scheduler.__name__, utils.__name__, cuda.__name__:
+    answer_for(_room)
+
+del _core, _room, _scopes, answer_for
