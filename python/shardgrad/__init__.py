@@ -36,7 +36,8 @@ float, double, half, long, int = float32, float64, float16, int64, int32  # noqa
 ledger = Ledger()
 recorder = Recorder()
 
-for _room in __name__, nn.__name__, nn.functional.__name__, optim.__name__, optim.lr_scheduler.__name__, utils.__name__, cuda.__name__:
+for _room in (__name__, nn.__name__, nn.functional.__name__, nn.utils.__name__, nn.utils.rnn.__name__, optim.__name__,
+              optim.lr_scheduler.__name__, utils.__name__, cuda.__name__):
     answer_for(_room)
 
 del _core, _room, _scopes, answer_for

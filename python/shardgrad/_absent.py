@@ -69,8 +69,10 @@ _WORDS = {
         "`F.pad(x, (left, right, above, below))`, of one value",
     "nn.Unflatten nn.CosineSimilarity nn.PairwiseDistance":
         "`x.reshape`, `F.cosine_similarity`, `(a - b).norm(2, 1)` in a forward",
-    "nn.utils":
-        "`optim.clip_grad_norm_`",
+    "nn.utils.weight_norm nn.utils.spectral_norm nn.utils.prune nn.utils.parametrize nn.utils.parametrizations":
+        "compute the weight in a forward, and give it to `F.linear` or `F.conv2d`",
+    "nn.utils.rnn.pack_padded_sequence nn.utils.rnn.pad_packed_sequence nn.utils.rnn.PackedSequence":
+        "`nn.utils.rnn.pad_sequence`, and a mask where the loss is computed",
     "nn.functional.gumbel_softmax nn.functional.multi_head_attention_forward":
         "write it out",
     "optim.Adadelta optim.Adamax optim.NAdam optim.RAdam optim.ASGD optim.Rprop optim.SparseAdam optim.LBFGS":

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import shardgrad as sg
 from shardgrad import optim
-from shardgrad.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR,
-                                          StepLR)
+from shardgrad.optim.lr_scheduler import (ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LRScheduler, MultiStepLR,
+                                          OneCycleLR, PolynomialLR, ReduceLROnPlateau, SequentialLR, StepLR)
 
 
 def made(lr=1., groups=1):
@@ -30,6 +30,31 @@ def rates(scheduler, steps):
 
 def test_step_lr():
     assert rates(StepLR(made(), 2, gamma=0.5), 5) == [1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_rates_that_fall_by_factors():
+    assert rates(ExponentialLR(made(), 0.5), 3) == [1, 0.5, 0.25, 0.125]
+    assert rates(MultiStepLR(made(), [4, 1, 4], gamma=0.5), 5) == [1, 0.5, 0.5, 0.5, 0.125, 0.125]
+    assert rates(ConstantLR(made(), factor=0.25, total_iters=2), 3) == [0.25, 0.25, 1, 1]
+    assert rates(PolynomialLR(made(), total_iters=4, power=2), 5) == pytest.approx([1, 0.5625, 0.25, 0.0625, 0, 0])
+    with pytest.raises(sg.InputError, match="ConstantLR: factor 0 is not above 0"):
+        ConstantLR(made(), factor=0)
+
+
+@pytest.mark.parametrize("make", [lambda o: ExponentialLR(o, 0.5), lambda o: MultiStepLR(o, [1, 3], 0.5), lambda o: ConstantLR(o, 0.5, 3),
+                                  lambda o: PolynomialLR(o, 6, 2.)])
+def test_they_go_on_from_a_state_and_to_a_step_of_their_own(make):
+    whole = rates(make(made()), 5)
+    first = make(made())
+    rates(first, 2)
+    state, steps = first.optimizer.state_dict(), json.loads(json.dumps(first.state_dict()))
+    second = make(first.optimizer)
+    second.optimizer.load_state_dict(state)
+    second.load_state_dict(steps)
+    assert rates(second, 3) == pytest.approx(whole[2:])
+    jumped = make(made())
+    jumped.step(4)
+    assert jumped.get_last_lr() == pytest.approx(whole[4:5])
 
 
 def test_cosine_annealing_lr():

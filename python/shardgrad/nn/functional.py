@@ -8,6 +8,9 @@ from .._core import (adaptive_avg_pool2d, attention, avg_pool2d, binary_cross_en
                      rope, sigmoid, silu, smooth_l1_loss, softmax, softplus, swiglu, tanh)
 from .._core import InputError, Tensor, _reduced_loss, broadcast_to, cat
 from .._function import Function as _Function
+from ._activations import glu, hardswish, logsigmoid, mish, prelu, relu6, selu
+from ._attention import scaled_dot_product_attention
+from ._windows import adaptive_avg_pool1d, avg_pool1d, dropout2d, max_pool1d
 
 
 def _padded(x: Tensor, dim: int, amount: int, value: float, after: bool) -> Tensor:
