@@ -31,10 +31,10 @@ inline constinit thread_local ThreadSetting<bool> anomaly_mode{false};
 }
 
 /// In its scope, backward stops at the first operation that makes NaN of gradients without one, naming it. Each
-/// operation waits for the device: for finding a fault, not for training.
+/// operation waits for the device: for finding a fault, not for training. With false it does not.
 class DetectAnomaly {
  public:
-  DetectAnomaly() : scope_(detail::anomaly_mode, true) {}
+  explicit DetectAnomaly(bool on = true) : scope_(detail::anomaly_mode, on) {}
 
  private:
   ThreadSetting<bool>::Scope scope_;

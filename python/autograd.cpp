@@ -206,9 +206,9 @@ void bind_scopes(nb::module_& m) {
     enter();
     return Scope<Autocast>(dtype);
   });
-  bind_scope<DetectAnomaly>(scopes, "detect_anomaly", [enter] {
+  bind_scope<DetectAnomaly>(scopes, "detect_anomaly", [enter](bool on) {
     enter();
-    return Scope<DetectAnomaly>();
+    return Scope<DetectAnomaly>(on);
   });
   m.def("is_grad_enabled", grad_enabled, Enters(), "Whether operations of this thread are recorded for backward.");
 }

@@ -62,11 +62,11 @@ std::optional<std::map<std::string, int64_t>> load_checkpoint(const std::filesys
 
 void bind_files(nb::module_& m) {
   m.def(
-      "save",
+      "_save",
       [](const State& state, const std::filesystem::path& path) { train::save_safetensors(path.string(), state); },
       "state"_a, "path"_a, Waits(),
       "Writes tensors by name into a safetensors file, which many programs open. It takes its name when it is whole.");
-  m.def("load", load, "path"_a, Waits(), "The tensors of a safetensors file, on the cpu.");
+  m.def("_load", load, "path"_a, Waits(), "The tensors of a safetensors file, on the cpu.");
   m.def("save_checkpoint", save_checkpoint, "run"_a, "model"_a, "sharded"_a, "optimizer"_a, nb::kw_only(), "step"_a,
         "samples"_a = 0, "keep"_a = 1, Waits(),
         "Writes run/step-N: each rank the parts of model and optimizer, or a list of optimizers, that it owns. A crash "

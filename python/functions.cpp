@@ -4,9 +4,31 @@
 
 #include <shardgrad/autograd/ops.h>
 
-#include <shardgrad/python/bind.h>
+#include <shardgrad/python/functions.h>
 
 namespace shardgrad::python {
+
+Tensor clamped(const Tensor& x, const End& min, const End& max) {
+  SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto number = [&](const End& end, double otherwise) {
+    return end ? exact_beside("clamp", x, number_in(*end)) : otherwise;
+  };
+  auto is_tensor = [](const End& end) { return end && std::holds_alternative<Tensor>(*end); };
+  if (!is_tensor(min) && !is_tensor(max)) return clamp(x, number(min, -kInfinity), number(max, kInfinity));
+  Tensor y = min ? maximum(x, beside("clamp", x, *min)) : x;
+  return max ? minimum(y, beside("clamp", x, *max)) : y;
+}
+
+Tensor filled(const Tensor& x, const Tensor& mask, const Operand& value) {
+  auto* tensor = std::get_if<Tensor>(&value);
+  if (!tensor) return masked_fill(x, mask, exact(number_in(value)));
+  SG_CHECK(tensor->ndim() == 0, "masked_fill: the value is a number, or a tensor without dimensions, got ", *tensor);
+  SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ", mask,
+           " does not broadcast to ", x);
+  return where(ne(mask, zeros_like(mask)), tensor->to(x.dtype()), x);
+}
+
 namespace {
 
 using Unary = Tensor (*)(const Tensor&);
@@ -70,20 +92,6 @@ void bind_activations(nb::module_& m, TensorClass& tensor) {
         return gelu(x, approximate == "tanh");
       },
       "approximate"_a = "none", "x · Φ(x), exactly or by tanh.");
-}
-
-// Between numbers or tensors, either of which may be left out.
-using End = std::optional<Operand>;
-Tensor clamped(const Tensor& x, const End& min, const End& max) {
-  SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  auto number = [&](const End& end, double otherwise) {
-    return end ? exact_beside("clamp", x, number_in(*end)) : otherwise;
-  };
-  auto is_tensor = [](const End& end) { return end && std::holds_alternative<Tensor>(*end); };
-  if (!is_tensor(min) && !is_tensor(max)) return clamp(x, number(min, -kInfinity), number(max, kInfinity));
-  Tensor y = min ? maximum(x, beside("clamp", x, *min)) : x;
-  return max ? minimum(y, beside("clamp", x, *max)) : y;
 }
 
 Tensor power(const Tensor& x, const Operand& exponent) {
@@ -157,15 +165,6 @@ void bind_equalities(nb::module_& m, TensorClass& tensor) {
       "Whether they differ by at most atol + rtol times the other's size everywhere.");
   def_both(m, tensor, "isclose", is_close, "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8, "equal_nan"_a = false,
            "1 (uint8) where they differ by at most atol + rtol times the other's size.");
-}
-
-Tensor filled(const Tensor& x, const Tensor& mask, const Operand& value) {
-  auto* tensor = std::get_if<Tensor>(&value);
-  if (!tensor) return masked_fill(x, mask, exact(number_in(value)));
-  SG_CHECK(tensor->ndim() == 0, "masked_fill: the value is a number, or a tensor without dimensions, got ", *tensor);
-  SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ", mask,
-           " does not broadcast to ", x);
-  return where(ne(mask, zeros_like(mask)), tensor->to(x.dtype()), x);
 }
 
 void bind_questions(nb::module_& m, TensorClass& tensor) {

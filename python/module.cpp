@@ -1,12 +1,14 @@
 // The extension shardgrad._core. What of it users see under which name is said in shardgrad/*.py.
 
 #include <shardgrad/python/bind.h>
+#include <shardgrad/train/build_info.h>
 
 NB_MODULE(_core, m) {
   using namespace shardgrad::python;
   m.doc() = "Tensors, autograd and sharded training in C++; see the package shardgrad.";
   // At the end of the process the graph and its modules go in any order; what is left then is the system's.
   nb::set_leak_warnings(false);
+  m.attr("__version__") = shardgrad::train::build_info().version;
   bind_errors(m);
   TensorClass tensor = bind_tensor(m);
   bind_creation(m);
@@ -14,9 +16,11 @@ NB_MODULE(_core, m) {
   bind_copies(m, tensor);
   bind_functions(m, tensor);
   bind_operators(tensor);
+  bind_writes(tensor);
   bind_layout(m, tensor);
   bind_index(m, tensor);
   bind_reductions(m, tensor);
+  bind_selections(m, tensor);
   bind_composites(m, tensor);
   bind_layers(m, tensor);
   bind_losses(m);

@@ -155,46 +155,12 @@ void bind_in_place(TensorClass& tensor) {
   truth("__iand__", "&=", logical_and), truth("__ior__", "|=", logical_or), truth("__ixor__", "^=", logical_xor);
 }
 
-void bind_writes(TensorClass& tensor) {
-  tensor.def(
-      "zero_",
-      [](const Tensor& x) {
-        fill_(x, 0);
-        return x;
-      },
-      Waits(), "Zeros in place; the tensor itself.");
-  tensor.def(
-      "fill_",
-      [](const Tensor& x, const Operand& value) {
-        auto* tensor = std::get_if<Tensor>(&value);
-        SG_CHECK(!tensor || !tensor->requires_grad(), "fill_: the value's gradient would be lost; give its item()");
-        fill_(x, tensor ? tensor->item() : exact(number_in(value)));
-        return x;
-      },
-      "value"_a, Waits(), "One number everywhere, in place; the tensor itself.");
-  tensor.def(
-      "copy_",
-      [](const Tensor& x, const Tensor& from) {
-        SG_CHECK(!grad_enabled() || !from.requires_grad(),
-                 "copy_: the other's gradient would be lost; copy its detach(), ", "or under no_grad()");
-        SG_CHECK(broadcast_shapes("copy_", from.shape(), x.shape()) == x.shape(), "copy_: ", from,
-                 " does not broadcast to ", x);
-        Tensor values = from.shape() == x.shape() ? from.detach() : expand(from.detach(), x.shape());
-        copy_into(x, values.to(x.dtype()));
-        return x;
-      },
-      "other"_a, Waits(),
-      "The other's elements over these, broadcast to their shape and converted to their dtype, not recorded for "
-      "backward.");
-}
-
 }  // namespace
 
 void bind_operators(TensorClass& tensor) {
   bind_arithmetic(tensor);
   bind_comparisons(tensor);
   bind_in_place(tensor);
-  bind_writes(tensor);
 }
 
 }  // namespace shardgrad::python

@@ -4,10 +4,16 @@
 
 #include <shardgrad/autograd/ops.h>
 
-#include <shardgrad/python/bind.h>
+#include <shardgrad/python/results.h>
 #include <shardgrad/python/rounded.h>
 
 namespace shardgrad::python {
+
+nb::object named(const ValuesAndIndex& found) {
+  nb::object type = nb::module_::import_("shardgrad._results").attr("ValuesAndIndices");
+  return type(found.values, found.index);
+}
+
 namespace {
 
 using OneOrMore = std::variant<int, std::vector<int>>;
@@ -20,10 +26,6 @@ Places places(const OneOrMore& dim) {
 
 // max(x) is a tensor; max(x, dim) a pair of values and indices, as a named tuple.
 using Extreme = std::variant<Tensor, nb::object>;
-nb::object named(const ValuesAndIndex& found) {
-  nb::object type = nb::module_::import_("shardgrad._results").attr("ValuesAndIndices");
-  return type(found.values, found.index);
-}
 
 Tensor without_dims(const Tensor& y) { return reshape(y, {}); }
 ValuesAndIndex without_dims(const ValuesAndIndex& y) { return {reshape(y.values, {}), reshape(y.index, {})}; }

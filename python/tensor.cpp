@@ -101,6 +101,8 @@ void bind_dtypes(nb::module_& m) {
       "parse_device", [](const GivenDevice& name) { return name_of_device(place_of(name)); }, "name"_a,
       "The name, if there is such a device: cpu, cuda, acc, sim, meta. 'cuda:0' is 'cuda'.");
   m.def("_cuda_device_count", cuda_device_count);
+  m.def(
+      "_cuda_synchronize", [] { context().backend(kCuda).compute().synchronize(); }, Waits());
 }
 
 using Extents = nb::typed<nb::tuple, int, nb::ellipsis>;
@@ -120,6 +122,7 @@ void bind_properties(TensorClass& tensor) {
       .def_prop_ro("is_leaf", &Tensor::is_leaf, "Whether it was made, not computed from what requires a gradient.")
       .def_prop_rw("name", &Tensor::name, &Tensor::set_name, "Shown in errors; a parameter's full name.")
       .def("numel", &Tensor::numel, "How many elements it has.")
+      .def("nelement", &Tensor::numel, "How many elements it has.")
       .def("dim", &Tensor::ndim, "How many dimensions it has.")
       .def(
           "size",
@@ -214,6 +217,8 @@ void bind_conversions(TensorClass& tensor) {
              "non_blocking"_a = false,
              "Of this dtype, or on this device. Differentiable. It never returns before the copy is made: non_blocking "
              "means nothing.");
+  tensor.def(
+      "type", [](const Tensor& x, DType dtype) { return x.to(dtype); }, "dtype"_a, Waits(), "Of this dtype.");
   auto to = [&](const char* name, DType dtype) {
     tensor.def(
         name, [dtype](const Tensor& x) { return x.to(dtype); }, Waits(),

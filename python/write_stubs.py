@@ -72,7 +72,7 @@ def mended(text):
     if "class Tensor:" in text:
         text = with_differences_allowed(with_types_of_tensor(text))
         text = text.replace("import enum\n", "import builtins\nimport enum\n", 1)
-        text = re.sub(r"(def (?:__i\w+__|(?:add|sub|mul|div)_)\(.*\) -> )object:", r"\1Tensor:", text)  # the object itself
+        text = re.sub(r"(def (?:__i\w+__|[a-z]\w*_)\(.*\) -> )object:", r"\1Tensor:", text)  # the object itself
         text = re.sub(r"-> (?:shardgrad\._core\.)?Tensor \| object", "-> typing.Any", text)
     text = with_results_of_calls(text)
     for word, line in IMPORTS.items():

@@ -21,22 +21,29 @@ from . import _core, _scopes
 from ._absent import answer_for
 from ._core import *  # noqa: F403: operations, dtypes, errors
 from ._core import Ledger, Record, Recorder, Tensor, load_checkpoint, save_checkpoint, set_progress
-from ._core import parallel
+from ._core import __version__, parallel
 from ._files import load, save
 from ._function import Function, checkpoint
 from ._grad import grad
 from ._device import device
 from ._scopes import autocast, detect_anomaly, enable_grad, inference_mode, no_grad, set_grad_enabled
-from . import cuda, dist, fsdp, nn, optim, utils
+from . import autograd, cuda, dist, fsdp, nn, optim, utils
 from .fsdp import fully_shard
 
 # Other names of dtypes; a truth is a uint8.
 float, double, half, long, int = float32, float64, float16, int64, int32  # noqa: A001, F405
 
+
+
+def is_tensor(x: object) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(x, Tensor)
+
+
 ledger = Ledger()
 recorder = Recorder()
 
-for _room in (__name__, nn.__name__, nn.functional.__name__, nn.utils.__name__, nn.utils.rnn.__name__, optim.__name__,
+for _room in (__name__, autograd.__name__, nn.__name__, nn.functional.__name__, nn.utils.__name__, nn.utils.rnn.__name__, optim.__name__,
               optim.lr_scheduler.__name__, utils.__name__, cuda.__name__):
     answer_for(_room)
 

@@ -38,6 +38,8 @@ _WORDS = {
         "`sg.ledger` says who owns memory, `sg.recorder` what was sent",
     "cuda.Stream cuda.Event cuda.stream cuda.set_device cuda.current_device cuda.get_device_name":
         "a rank has one GPU, `sg.dist.init(device=\"cuda\")`, and orders its work itself",
+    "autograd.functional autograd.forward_ad autograd.gradcheck autograd.Variable":
+        "`sg.autograd.grad` of one output at a time; gradients themselves are not recorded",
     "utils.checkpoint":
         "`sg.checkpoint(f, x)`",
     "utils.tensorboard":

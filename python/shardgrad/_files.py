@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Optional, Union
 
-from . import _core
-from ._core import InputError, Tensor
+from ._core import InputError, Tensor, _load, _save
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -18,7 +17,7 @@ def save(state: Mapping[str, Tensor], path: _Path) -> None:
     if wrong:
         raise InputError(f"save: {wrong[0]} where a file has tensors by name, as model.state_dict() is; numbers go into a JSON "
                          "file, a whole run into save_checkpoint")
-    _core.save(dict(state), path)
+    _save(dict(state), path)
 
 
 def _begin(path: _Path) -> bytes:
@@ -36,5 +35,5 @@ def load(path: _Path, map_location: Optional[str] = None, weights_only: bool = T
     if _begin(path) in (b"PK", b"\x80\x02"):
         raise InputError(f"load: '{os.fspath(path)}' is a pickle of PyTorch's, which runs what is in it; where PyTorch is, "
                          "safetensors.torch.save_file(state, path) writes what load reads")
-    state = _core.load(path)
+    state = _load(path)
     return state if map_location is None else {name: value.to(map_location) for name, value in state.items()}

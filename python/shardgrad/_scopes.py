@@ -10,15 +10,16 @@ from ._core import bfloat16, float16, parse_device
 
 
 class _State(threading.local):
-    """Scopes of this thread that are entered, and those that set_grad_enabled(mode) has begun for good, with the depth."""
+    """How many scopes of this thread are entered, and those that are begun for good, with the depth, and their kind."""
 
     def __init__(self):
         self.depth = 0
         self.begun = []
 
-    def end_begun(self, depth):
-        while self.begun and self.begun[-1][0] >= depth:
-            self.begun.pop()[1].close()
+    def end_begun(self, depth, kind=None):
+        for each in [each for each in reversed(self.begun) if each[0] >= depth and kind in (None, each[2])]:
+            self.begun.remove(each)
+            each[1].close()
 
 
 _state = _State()
@@ -102,18 +103,15 @@ class enable_grad(_WithoutArguments):
         return _core_scopes.grad_mode_(True)
 
 
-class set_grad_enabled(_Scope):
-    """Operations are recorded for backward, or not: from the call on, or in a `with` block or a decorated function."""
+class _FromNowOn(_Scope):
+    """A mode from the call on, or in a `with` block or a decorated function."""
 
     def __init__(self, mode):
         super().__init__()
         self._mode = bool(mode)
-        _state.end_begun(_state.depth + 1)
-        self._begun = _state.depth + 1, self._make()
+        _state.end_begun(_state.depth + 1, type(self))
+        self._begun = _state.depth + 1, self._make(), type(self)
         _state.begun.append(self._begun)
-
-    def _make(self):
-        return _core_scopes.grad_mode_(self._mode)
 
     def _take_back(self):
         if self._begun in _state.begun:
@@ -127,6 +125,13 @@ class set_grad_enabled(_Scope):
     def __call__(self, function):
         self._take_back()
         return super().__call__(function)
+
+
+class set_grad_enabled(_FromNowOn):
+    """Operations are recorded for backward, or not: from the call on, or in a `with` block or a decorated function."""
+
+    def _make(self):
+        return _core_scopes.grad_mode_(self._mode)
 
 
 class inference_mode(_Scope):
@@ -171,4 +176,14 @@ class detect_anomaly(_WithoutArguments):
     """Backward stops at the first operation that makes NaN of gradients without one, and names it."""
 
     def _make(self):
-        return _core_scopes.detect_anomaly_()
+        return _core_scopes.detect_anomaly_(True)
+
+
+class set_detect_anomaly(_FromNowOn):
+    """detect_anomaly, or not: from the call on, or in a `with` block or a decorated function."""
+
+    def __init__(self, mode, check_nan=True):
+        super().__init__(mode and check_nan)
+
+    def _make(self):
+        return _core_scopes.detect_anomaly_(self._mode)

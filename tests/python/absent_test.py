@@ -7,7 +7,7 @@ import pytest
 import shardgrad as sg
 from shardgrad._absent import ABSENT, section
 
-ROOMS = [sg, sg.nn, sg.nn.functional, sg.nn.utils, sg.nn.utils.rnn, sg.optim, sg.optim.lr_scheduler, sg.utils, sg.cuda]
+ROOMS = [sg, sg.autograd, sg.nn, sg.nn.functional, sg.nn.utils, sg.nn.utils.rnn, sg.optim, sg.optim.lr_scheduler, sg.utils, sg.cuda]
 
 
 def owner_of(name):

@@ -54,6 +54,16 @@ PROGRAM = """
         rate: float = scheduler.get_last_lr()[0]
     with sg.autocast("cpu", sg.bfloat16), sg.inference_mode():
         padded: sg.Tensor = F.pad(sg.diag(sg.ones(3)), (1, 1))
+    counts: sg.Tensor = y.clamp_(0, 1).pow_(2).type(sg.int64).flatten().bincount(minlength=3)
+    counts //= 2
+    rows_of: sg.Tensor = sg.where(counts > 0)[0]
+    attended: sg.Tensor = F.scaled_dot_product_attention(y, y, y, is_causal=True)
+    short: sg.Tensor = nn.Sequential(nn.MaxPool1d(2), nn.PReLU())(F.glu(y[None]))
+    nn.utils.clip_grad_value_(model.parameters(), 1.0)
+    later = optim.lr_scheduler.MultiStepLR(optimizer, [3, 5])
+    kept: dict[str, sg.Tensor] = sg.load("state", map_location="cpu")
+    version: str = sg.__version__
+    (slope,) = sg.autograd.grad(loss, y)
     pooled: sg.Tensor = F.avg_pool2d(sg.einsum("ij,kj->ik", y, y)[None, None], (2, 1), ceil_mode=True)
 """
 
@@ -77,5 +87,6 @@ def test_mistakes_are_found(tmp_path):
     optimizer.step("now")
     text: str = world.rank
     nn.Linear(4)
+    sg.vmap
     """)
-    assert said.count("error:") == 4, said
+    assert said.count("error:") == 5, said

@@ -6,7 +6,7 @@ import inspect
 import pytest
 import shardgrad as sg
 
-ROOMS = [sg, sg.nn, sg.nn.functional, sg.nn.init, sg.nn.utils, sg.nn.utils.rnn, sg.optim, sg.optim.schedule, sg.optim.lr_scheduler, sg.fsdp, sg.dist, sg.parallel,
+ROOMS = [sg, sg.autograd, sg.nn, sg.nn.functional, sg.nn.init, sg.nn.utils, sg.nn.utils.rnn, sg.optim, sg.optim.schedule, sg.optim.lr_scheduler, sg.fsdp, sg.dist, sg.parallel,
          sg.cuda, sg.utils, sg.utils.data]
 
 
