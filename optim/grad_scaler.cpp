@@ -59,7 +59,18 @@ bool GradScaler::finite(const Optimizer& optimizer) {
   if (!sum_) check_alone(optimizer);
   double overflowed = all_finite(optimizer.gradients()) ? 0 : 1;
   if (sum_) overflowed = sum_(overflowed, optimizer);
-  return seen_.emplace(&optimizer, Seen{overflowed == 0, false}).first->second.finite;
+  return seen_.emplace(&optimizer, Seen{overflowed == 0}).first->second.finite;
+}
+
+void GradScaler::unscale(const Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  finite(optimizer);
+  Seen& seen = seen_.at(&optimizer);
+  SG_CHECK(!seen.stepped && !seen.unscaled, "GradScaler: unscale() after ", seen.stepped ? "step()" : "another one",
+           ", since update(); call it once per step, before step()");
+  NoGrad no_grad;
+  for (Tensor& gradient : optimizer.gradients()) gradient *= 1 / factor_;
+  seen.unscaled = true;
 }
 
 bool GradScaler::step(Optimizer& optimizer, double grad_scale) {
@@ -83,7 +94,7 @@ template <class Step> bool GradScaler::step_by(Optimizer& optimizer, const Step&
   Seen& seen = seen_.at(&optimizer);
   SG_CHECK(!seen.stepped, "GradScaler: step() for the second time since update(); call update() once per step");
   seen.stepped = true;
-  if (good) step(factor_);
+  if (good) step(seen.unscaled ? 1 : factor_);
   return good;
 }
 

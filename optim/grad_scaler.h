@@ -55,6 +55,10 @@ class GradScaler {
   /// The same with a number that a kernel has left (Optimizer::step), as
   /// optim::clip_scale(fsdp::grad_power(*sharded), max_norm * scaler.factor()): gradients are still scaled.
   bool step(Optimizer& optimizer, const Tensor& grad_scale);
+  /// Divides the gradients by factor(), after finite(optimizer) has looked at them, so that they can be clipped; the
+  /// step() after it takes them as they are. Throws Error(input) for the second time without update(), and after
+  /// step().
+  void unscale(const Optimizer& optimizer);
   /// Ends a step: halves the factor after an overflow, doubles it after growth_interval good steps in a row. Throws
   /// Error(input) when no gradients were looked at.
   void update();
@@ -68,7 +72,7 @@ class GradScaler {
 
  private:
   struct Seen {
-    bool finite, stepped;
+    bool finite, stepped = false, unscaled = false;
   };
   template <class Step> bool step_by(Optimizer& optimizer, const Step& step);
   GradScalerOptions options_;

@@ -93,6 +93,43 @@ TEST(GradScaler, TheFactorOfTheStepIsDividedByTheScale) {
   EXPECT_EQ(scaled.all(), plain.all());
 }
 
+TEST(GradScaler, UnscaledGradientsAreClippedAndSteppedWithAsTheyAre) {
+  Context context;
+  auto train = [](bool unscaled) {
+    Model model;
+    GradScaler scaler({.init_scale = 1024});
+    model.give(unscaled ? 2048 : 2);
+    model.b.set_grad(full({3}, unscaled ? 512 : 0.5));
+    if (unscaled) scaler.unscale(model.optimizer);
+    EXPECT_EQ(model.w.grad().to_vector<float>(), std::vector<float>(5, 2));
+    EXPECT_EQ(model.b.grad().to_vector<float>(), std::vector<float>(3, 0.5F));
+    unscaled ? static_cast<void>(scaler.step(model.optimizer)) : model.optimizer.step();
+    return model.all();
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST(GradScaler, UnscalingLooksForAnOverflowAndIsDoneOnce) {
+  Context context;
+  Model model;
+  GradScaler scaler({.init_scale = 8});
+  model.give(kInf);
+  auto before = model.all();
+  scaler.unscale(model.optimizer);
+  EXPECT_NE(refusal([&] { scaler.unscale(model.optimizer); }).find("unscale() after another one"), std::string::npos);
+  EXPECT_FALSE(scaler.step(model.optimizer));
+  EXPECT_NE(refusal([&] { scaler.unscale(model.optimizer); }).find("unscale() after step()"), std::string::npos);
+  EXPECT_EQ(model.all(), before);
+  scaler.update();
+  EXPECT_EQ(scaler.factor(), 4);
+  model.give(8);
+  scaler.unscale(model.optimizer);
+  EXPECT_EQ(model.w.grad().to_vector<float>(), std::vector<float>(5, 2));
+  GradScaler off({.enabled = false});
+  off.unscale(model.optimizer);
+  EXPECT_EQ(model.w.grad().to_vector<float>(), std::vector<float>(5, 2));
+}
+
 TEST(GradScaler, ItDoesNotGrowPastWhatAnF32LossCanBeMultipliedWith) {
   Context context;
   Model model;

@@ -434,6 +434,32 @@ def test_several_models_share_a_scaler_and_an_average(ranks):
     assert 0 < line["steps"] < 40 and line["scale"] < 2**40 and line["back"]
 
 
+def test_scaled_gradients_are_clipped_once_they_are_unscaled(ranks):
+    program = TRAIN + """
+    def trained(scaled):
+        sg.manual_seed(4)
+        model = Net()
+        sharded = sg.fully_shard(model)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        scaler = optim.GradScaler(init_scale=1024., ranks=sharded, enabled=scaled)
+        norms = []
+        for step in range(3):
+            sg.set_progress(step, world.rank * 8)
+            x, labels = sg.randn(16, 6, name="x"), sg.randint(0, 3, (16,), name="y")
+            mine = slice(world.rank * 8, world.rank * 8 + 8)
+            scaler.scale(F.cross_entropy(model(x[mine]), labels[mine], count=16)).backward()
+            scaler.unscale_(optimizer)
+            norms.append(sharded.clip_grad_norm_(0.1))
+            assert scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return digest(sharded.full_state_dict()), norms
+    say(same=trained(True) == trained(False))
+    """
+    (line,) = said(ranks(2, program))
+    assert line["same"]
+
+
 def test_a_model_alone_needs_no_job():
     model = sg.nn.Linear(4, 2)
     sharded = sg.fully_shard(model)
