@@ -54,7 +54,7 @@ Tensor Gpt2Block::forward(const Tensor& x, const TextPlace& place) {
 
 Gpt2::Gpt2(const Gpt2Options& o) : LanguageModel(sizes_of(o)), options_(o) {
   Init usual = usual_init().weight;
-  wte = child<Embedding>("wte", padded_vocabulary(), o.n_embd, usual, o.vocab_size);
+  wte = child<Embedding>("wte", padded_vocabulary(), o.n_embd, usual, std::nullopt, o.vocab_size);
   wpe = child<Embedding>("wpe", o.n_positions, o.n_embd, usual);
   drop = child<Dropout>("drop", o.embd_pdrop);
   h = child<ModuleList<Gpt2Block>>("h");

@@ -58,7 +58,8 @@ Tensor LlamaBlock::forward(const Tensor& x, const TextPlace& place) {
 
 Llama::Llama(const LlamaOptions& o) : LanguageModel(sizes_of(o)), options_(o) {
   Init usual = usual_init().weight;
-  embed_tokens = child<Embedding>("embed_tokens", padded_vocabulary(), o.hidden_size, usual, o.vocab_size);
+  embed_tokens =
+      child<Embedding>("embed_tokens", padded_vocabulary(), o.hidden_size, usual, std::nullopt, o.vocab_size);
   layers = child<ModuleList<LlamaBlock>>("layers");
   for (int64_t i = 0; i < o.num_hidden_layers; ++i) layers->add(o);
   norm = child<RMSNorm>("norm", o.hidden_size, o.rms_norm_eps);

@@ -93,7 +93,7 @@ void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
   set_rates(saved);
   allocate_states(given);
   for (const StateSlice& slice : state_slices())
-    copy_into(slice.values, reshape(state.at(slice.name), slice.values.shape()));
+    copy_into(slice.values, state.at(slice.name).view(slice.values.shape()));
 }
 
 }  // namespace shardgrad::optim

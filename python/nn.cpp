@@ -32,9 +32,11 @@ void bind_linear(nb::module_& m) {
   Layer<nn::Embedding, Tensor>(m, "Embedding", "Rows of weight at ids.")
       .def_parameter("weight", &nn::Embedding::weight)
       .def_forward("ids"_a)
-      .def_init([](nn::Embedding* self, int64_t count, int64_t features,
-                   std::optional<nn::Init> init) { make(self, count, features, init.value_or(nn::init::normal())); },
-                "num_embeddings"_a, "embedding_dim"_a, nb::kw_only(), "init"_a = nb::none());
+      .def_init(
+          [](nn::Embedding* self, int64_t count, int64_t features, std::optional<int64_t> padding,
+             std::optional<nn::Init> init) { make(self, count, features, init.value_or(nn::init::normal()), padding); },
+          "num_embeddings"_a, "embedding_dim"_a, "padding_idx"_a = nb::none(), nb::kw_only(), "init"_a = nb::none(),
+          "`padding_idx`: a row that counts as zeros, and has no gradient.");
   Layer<nn::Dropout, Tensor>(m, "Dropout", "Zeroes each element with probability p in training.")
       .def_forward("x"_a)
       .def_init([](nn::Dropout* self, double p, bool) { make(self, p); }, "p"_a = 0.5, "inplace"_a = false);

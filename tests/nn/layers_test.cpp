@@ -142,6 +142,16 @@ TEST(Embedding, LooksUpRowsAndSumsGradientsOfRepeatedIds) {
   EXPECT_EQ(table->weight.grad().to_vector<float>(), (Floats{1, 1, 0, 0, 3, 3}));
 }
 
+TEST(Embedding, APaddingRowCountsAsZerosAndIsNotTrained) {
+  Context context;
+  auto table = nn::make<nn::Embedding>(3, 2, nn::init::ones(), -2);
+  Tensor y = table(tensor({0, 1, 2, 1}));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{1, 1, 0, 0, 1, 1, 0, 0}));
+  sum(y).backward();
+  EXPECT_EQ(table->weight.grad().to_vector<float>(), (Floats{1, 1, 0, 0, 1, 1}));
+  EXPECT_REFUSED(nn::make<nn::Embedding>(3, 2, nn::init::ones(), 3), "no row 3 of 3");
+}
+
 // --- dropout -------------------------------------------------------------------------------------------------------
 
 struct TwoDropouts : nn::Module {

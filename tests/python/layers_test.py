@@ -162,6 +162,21 @@ def test_layers_are_copied(layer, x):
         assert other(x).tolist() == layer(x).tolist() and repr(other) == repr(layer)
 
 
+def test_a_row_of_an_embedding_that_is_padding():
+    table = nn.Embedding(4, 2, padding_idx=-1)
+    for layer in table, copy.deepcopy(table), pickle.loads(pickle.dumps(table)):
+        y = layer(sg.tensor([[0, 3], [3, 1]]))
+        y.sum().backward()
+        assert y[0, 1].tolist() == y[1, 0].tolist() == [0, 0] and y[0, 0].tolist() == layer.weight[0].tolist()
+        assert layer.weight.grad.tolist() == [[1, 1], [1, 1], [0, 0], [0, 0]]
+    with pytest.raises(sg.InputError, match="Embedding: there is no row 4 of 4 that could be padding"):
+        nn.Embedding(4, 2, 4)
+    w = sg.ones(3, 2, requires_grad=True)
+    y = F.embedding(sg.tensor([0, 1]), w, padding_idx=-2)
+    y.sum().backward()
+    assert y.tolist() == [[1, 1], [1, 1]] and w.grad.tolist() == [[1, 1], [0, 0], [0, 0]]
+
+
 def test_vectors_of_parameters():
     model = nn.Sequential(nn.Linear(2, 3), nn.PReLU())
     model.materialize()
