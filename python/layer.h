@@ -7,6 +7,8 @@
 namespace shardgrad::python {
 
 using Maybe = std::optional<Tensor>;
+/// An LSTM's two states, h and c.
+using States = std::optional<std::pair<Tensor, Tensor>>;
 
 /// After __init__ of an M: remembers its arguments by name, for copies.
 template <class M> struct Remember {
@@ -49,8 +51,11 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
     this->def("__call__", call, names...);
     this->def("__call__", call_module, "args"_a, "kwargs"_a);  // of a derived class, with a forward of any signature
     this->def(
-        "forward", [](M& self, const Args&... args) { return result_of(self.forward(plain(args)...)); }, names...,
-        Waits(), "What a call computes. Call the module itself, which runs its hooks, too.");
+        "forward",
+        [](M& self, const Args&... args) {
+          return with_plain([&](const auto&... each) { return self.forward(each...); }, args...);
+        },
+        names..., Waits(), "What a call computes. Call the module itself, which runs its hooks, too.");
     own_type = this->ptr();
     own_forward = nb::object(this->attr("forward")).release().ptr();
     return *this;
@@ -85,10 +90,16 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   template <class Name> static void add_name(const Name& name) {
     if constexpr (requires { name.name_; }) Remember<M>::names.push_back(name.name_);
   }
-  static Tensor plain(const Maybe& tensor) { return or_undefined(tensor); }
-  template <class T> static const T& plain(const T& value) { return value; }
+  static std::tuple<Tensor> plain(const Maybe& tensor) { return {or_undefined(tensor)}; }
+  static std::tuple<Tensor, Tensor> plain(const States& states) {
+    return states ? std::tuple(states->first, states->second) : std::tuple(Tensor(), Tensor());
+  }
+  template <class T> static std::tuple<const T&> plain(const T& value) { return {value}; }
+  template <class Of> static auto with_plain(const Of& of, const Args&... args) {
+    return result_of(std::apply(of, std::tuple_cat(plain(args)...)));
+  }
   static Tensor result_of(Tensor tensor) { return tensor; }
-  static std::tuple<Tensor, Tensor, Tensor> result_of(nn::LSTMResult r) { return {r.y, r.h, r.c}; }
+  static std::pair<Tensor, std::pair<Tensor, Tensor>> result_of(nn::LSTMResult r) { return {r.y, {r.h, r.c}}; }
   static std::tuple<Tensor, Tensor> result_of(nn::GRUResult r) { return {r.y, r.h}; }
 
   // Whether its class is M's own, with M's forward.
@@ -105,11 +116,12 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
     M& module = nb::cast<M&>(self);
     if (module.direct()) {
       Wait wait;
-      return result_of(module.forward(plain(args)...));
+      return with_plain([&](const auto&... each) { return module.forward(each...); }, args...);
     }
     auto shared = nb::cast<std::shared_ptr<M>>(self);
     Wait wait;
-    return result_of(nn::Child<M>(std::move(shared))(plain(args)...));
+    nn::Child<M> child(std::move(shared));
+    return with_plain([&](const auto&... each) { return child(each...); }, args...);
   }
   static inline PyObject *own_type = nullptr, *own_forward = nullptr;
 };

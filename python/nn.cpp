@@ -190,11 +190,11 @@ template <class M, class L> void def_recurrent(L& type) {
   });
 }
 void bind_recurrent(nb::module_& m) {
-  Layer<nn::LSTM, Tensor, Maybe, Maybe> lstm(m, "LSTM", "lstm(x, h, c) gives (y, h, c).");
-  lstm.def_forward("x"_a, "h"_a = nb::none(), "c"_a = nb::none());
+  Layer<nn::LSTM, Tensor, States> lstm(m, "LSTM", "lstm(x, (h, c)) gives (y, (h, c)).");
+  lstm.def_forward("x"_a, "hx"_a = nb::none());
   def_recurrent<nn::LSTM>(lstm);
   Layer<nn::GRU, Tensor, Maybe> gru(m, "GRU", "gru(x, h) gives (y, h).");
-  gru.def_forward("x"_a, "h"_a = nb::none());
+  gru.def_forward("x"_a, "hx"_a = nb::none());
   def_recurrent<nn::GRU>(gru);
 }
 

@@ -191,7 +191,7 @@ def test_layers_of_all_kinds_are_copied(copied):
                      (nn.Embedding(3, 4), ids), (nn.Sequential(nn.Linear(8, 2), nn.Tanh(), nn.Flatten()), rows)]:
         assert repr(copied(layer)) == repr(layer) and copied(layer)(x).tolist() == layer(x).tolist()
     lstm = nn.LSTM(8, 5, num_layers=2, bidirectional=True)
-    assert copied(lstm)(rows[None])[1].tolist() == lstm(rows[None])[1].tolist()
+    assert str(copied(lstm)(rows[None])) == str(lstm(rows[None]))
     loss = nn.CrossEntropyLoss(weight=sg.rand(8), label_smoothing=0.25)
     labels = sg.tensor([1, 2, 7])
     assert copied(loss)(rows, labels).item() == loss(rows, labels).item()

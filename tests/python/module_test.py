@@ -431,12 +431,42 @@ def test_layers_of_all_kinds():
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 4),
                           nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 5), nn.GELU(approximate="tanh"), nn.RMSNorm(5))
     assert model(x).shape == (2, 5)
-    y, h, c = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(sg.randn(5, 2, 3))
+    y, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(sg.randn(5, 2, 3))
     assert y.shape == (5, 2, 8) and h.shape == c.shape == (4, 2, 4)
     y, h = nn.GRU(3, 4, batch_first=True)(sg.randn(2, 5, 3))
     assert y.shape == (2, 5, 4) and h.shape == (1, 2, 4)
     with pytest.raises(sg.InputError, match="GELU"):
         nn.GELU(approximate="erf")
+
+
+def test_a_sequence_in_two_parts_by_its_states():
+    x = sg.randn(6, 2, 3)
+    for layer in nn.LSTM(3, 4), nn.GRU(3, 4):
+        whole, end = layer(x)
+        first, state = layer(x[:4])
+        second, last = layer(x[4:], state)
+        assert sg.cat([first, second]).allclose(whole, atol=1e-6) and str(last) == str(end)
+        assert str(layer(x[4:], hx=state)[0]) == str(second) and str(layer.forward(x[4:], state)) == str((second, last))
+        begin = tuple(map(sg.zeros_like, state)) if isinstance(layer, nn.LSTM) else sg.zeros_like(state)
+        assert str(layer(x, begin)[0]) == str(layer(x, None)[0]) == str(whole)
+    lstm, (h, c) = nn.LSTM(3, 4), (sg.zeros(1, 2, 4), sg.zeros(1, 2, 4))
+    for wrong in (lambda: lstm(x, h, c), lambda: lstm(x, h), lambda: lstm(x, (h,)), lambda: lstm(x, sg.zeros(2, 2, 4))):
+        with pytest.raises((TypeError, sg.InputError)):
+            wrong()
+
+
+def test_a_recurrent_layer_inside_hooks_and_a_derived_class():
+    class Last(nn.LSTM):
+        def forward(self, x):
+            y, (h, c) = super().forward(x)
+            return y[-1] + h[-1] + c[-1]
+
+    x, seen = sg.randn(5, 2, 3), []
+    assert Last(3, 4)(x).shape == (2, 4)
+    lstm = nn.LSTM(3, 4)
+    lstm.register_forward_hook(lambda module, tensors: seen.append([tuple(t.shape) for t in tensors]))
+    y, (h, c) = lstm(x)
+    assert seen == [[(5, 2, 4), (1, 2, 4), (1, 2, 4)]] and (y.shape, h.shape, c.shape) == ((5, 2, 4), (1, 2, 4), (1, 2, 4))
 
 
 def test_words_of_layers():

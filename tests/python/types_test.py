@@ -59,6 +59,8 @@ PROGRAM = """
     rows_of: sg.Tensor = sg.where(counts > 0)[0]
     attended: sg.Tensor = F.scaled_dot_product_attention(y, y, y, is_causal=True)
     short: sg.Tensor = nn.Sequential(nn.MaxPool1d(2), nn.PReLU())(F.glu(y[None]))
+    out, (h, c) = nn.LSTM(4, 8)(sg.ones(5, 2, 4))
+    last: sg.Tensor = out + h + c
     nn.utils.clip_grad_value_(model.parameters(), 1.0)
     later = optim.lr_scheduler.MultiStepLR(optimizer, [3, 5])
     kept: dict[str, sg.Tensor] = sg.load("state", map_location="cpu")
