@@ -85,6 +85,45 @@ class AdaptiveAvgPool2d : public Module {
   Size2d size_;
 };
 
+/// Pooling of lines (samples, channels, length), as of images that are one row high; of the options what is across
+/// counts.
+class LinePool : public Module {
+ protected:
+  LinePool(int64_t kernel, const PoolOptions& options) : kernel_(1, kernel), options_(options) {
+    options_.stride.down = options.stride.across > 0 ? 1 : 0;
+    options_.padding.down = 0;
+  }
+  template <class Pool> Tensor pooled(Pool pool, const Tensor& x) const {
+    SG_CHECK(x.ndim() == 3, type_name(), ": the input is (samples, channels, length), got ", x.shape());
+    return squeeze(pool(unsqueeze(x, 2), kernel_, options_), 2);
+  }
+
+ private:
+  Size2d kernel_;
+  PoolOptions options_;
+};
+
+class MaxPool1d : public LinePool {
+ public:
+  explicit MaxPool1d(int64_t kernel, const PoolOptions& options = {}) : LinePool(kernel, options) {}
+  Tensor forward(const Tensor& x) { return pooled(max_pool2d, x); }
+};
+
+class AvgPool1d : public LinePool {
+ public:
+  explicit AvgPool1d(int64_t kernel, const PoolOptions& options = {}) : LinePool(kernel, options) {}
+  Tensor forward(const Tensor& x) { return pooled(avg_pool2d, x); }
+};
+
+class AdaptiveAvgPool1d : public Module {
+ public:
+  explicit AdaptiveAvgPool1d(int64_t size) : size_(1, size) {}
+  Tensor forward(const Tensor& x) { return squeeze(adaptive_avg_pool2d(unsqueeze(x, -2), size_), -2); }
+
+ private:
+  Size2d size_;
+};
+
 /// Dimensions first to last, both included, as one: all but that of the samples.
 class Flatten : public Module {
  public:

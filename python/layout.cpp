@@ -55,6 +55,9 @@ void bind_shapes(nb::module_& m, TensorClass& tensor) {
         return expand(x, broadcast_of("expand", x, {s.begin(), s.end()}));
       },
       "Broadcast to this shape, in which -1 keeps an extent. Copies.");
+}
+
+void bind_dims(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "transpose", transpose, "dim0"_a, "dim1"_a, "Swaps two dimensions. Copies.");
   def_both(m, tensor, "t", t, "A matrix transposed, which copies.");
   tensor.def_prop_ro("T", t, Waits(), "A matrix transposed, which copies.");
@@ -104,6 +107,7 @@ void bind_parts(nb::module_& m, TensorClass& tensor) {
 
 void bind_layout(nb::module_& m, TensorClass& tensor) {
   bind_shapes(m, tensor);
+  bind_dims(m, tensor);
   bind_parts(m, tensor);
 }
 

@@ -59,6 +59,22 @@ TEST(Images, AModelPrintsItsTreeAndHowManyNumbersItTrains) {
   EXPECT_EQ(text(nn::make<nn::Linear>(1000, 1000, false)), "Linear(weight [1000, 1000]) with 1,000,000 parameters");
 }
 
+TEST(Images, PoolingOfALineIsThatOfAnImageOneRowHigh) {
+  Context context;
+  Tensor x = from_vector<float>({1, 5, 2, 4, 3}, {1, 1, 5}).set_requires_grad();
+  EXPECT_EQ(values(nn::make<nn::MaxPool1d>(2)(x)), (std::vector<double>{5, 4}));
+  EXPECT_EQ(values(nn::make<nn::MaxPool1d>(3, PoolOptions{.stride = 1, .padding = 1})(x)),
+            (std::vector<double>{5, 5, 5, 4, 4}));
+  EXPECT_EQ(values(nn::make<nn::MaxPool1d>(2, PoolOptions{.ceil_mode = true})(x)), (std::vector<double>{5, 4, 3}));
+  EXPECT_EQ(values(nn::make<nn::AvgPool1d>(2)(x)), (std::vector<double>{3, 3}));
+  EXPECT_EQ(values(nn::make<nn::AvgPool1d>(3, PoolOptions{.stride = 3, .padding = 1, .count_include_pad = false})(x)),
+            (std::vector<double>{3, 3}));
+  EXPECT_EQ(values(nn::make<nn::AdaptiveAvgPool1d>(1)(x)), (std::vector<double>{3}));
+  nn::make<nn::MaxPool1d>(2)(x).sum().backward();
+  EXPECT_EQ(values(x.grad()), (std::vector<double>{0, 1, 0, 1, 0}));
+  EXPECT_REFUSED(nn::make<nn::MaxPool1d>(2)(x.view({1, 1, 1, 5})), "MaxPool1d", "(samples, channels, length)");
+}
+
 TEST(Images, GroupNormNormalisesEachPartOfTheChannels) {
   Context context;
   auto norm = nn::make<nn::GroupNorm>(2, 4);

@@ -72,7 +72,7 @@ template <class T> std::vector<T> reduced(int size, int64_t n) {
 }
 
 template <class T> void fill(const Tensor& t, const std::vector<T>& from) {
-  copy_into(t, from_vector(from, {t.numel()}));
+  copy_into(t, from_vector(from, t.shape()));
 }
 
 /// Bits, so that -0 differs from 0 and NaN equals NaN.
