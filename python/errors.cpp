@@ -57,6 +57,7 @@ constexpr std::pair<const char*, const char*> kWords[] = {
     {"fsdp::grad_norm with what fully_shard returned", "sharded.grad_norm of what fully_shard returned"},
     {"optim::clip_grad_norm:", "optim.clip_grad_norm_:"},
     {"optim::grad_norm:", "optim.grad_norm:"},
+    {"GradScaler: unscale()", "GradScaler: unscale_()"},
     {"Config::param_dtype", "param_dtype=…"},
     {"fsdp::sharded_grad_scaler(*sharded)", "optim.GradScaler(ranks=sharded)"},
     {"fsdp::sharded_grad_scaler(mesh.world())", "optim.GradScaler(ranks=group)"},

@@ -22,7 +22,7 @@ void bind_values(TensorClass& tensor) {
       "fill_",
       [](const Tensor& x, const Operand& value) {
         auto* tensor = std::get_if<Tensor>(&value);
-        SG_CHECK(!tensor || !tensor->requires_grad(), "fill_: the value's gradient would be lost; give its item()");
+        SG_CHECK(!tensor || !will_record(*tensor), "fill_: the value's gradient would be lost; give its item()");
         fill_(x, tensor ? tensor->item() : exact(number_in(value)));
         return x;
       },

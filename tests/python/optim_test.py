@@ -216,3 +216,16 @@ def test_rates_that_were_set_are_in_checkpoints_and_full_states(ranks):
     """
     assert ranks(2, source, "save").out.count("right") == 2
     assert ranks(3, source, "load").out.count("right") == 3
+
+
+def test_a_scaler_unscales_once_for_who_clips():
+    w = sg.ones(2, requires_grad=True)
+    optimizer, scaler = optim.SGD([w], lr=1.), optim.GradScaler(init_scale=8.)
+    scaler.scale((w * sg.tensor([3., 4.])).sum()).backward()
+    assert w.grad.tolist() == [24, 32]
+    scaler.unscale_(optimizer)
+    assert w.grad.tolist() == [3, 4] and optim.clip_grad_norm_([w], 1.) == pytest.approx(5)
+    with pytest.raises(sg.InputError, match=r"GradScaler: unscale_\(\) after another one"):
+        scaler.unscale_(optimizer)
+    assert scaler.step(optimizer) and w.tolist() == pytest.approx([0.4, 0.2])
+    scaler.update()

@@ -41,6 +41,12 @@ def test_rates_that_fall_by_factors():
         ConstantLR(made(), factor=0)
 
 
+def test_a_warm_up_and_then_a_fall():
+    optimizer = made()
+    sequence = SequentialLR(optimizer, [ConstantLR(optimizer, factor=0.25, total_iters=2), ExponentialLR(optimizer, 0.5)], milestones=[2])
+    assert rates(sequence, 4) == [0.25, 0.25, 1, 0.5, 0.25]
+
+
 @pytest.mark.parametrize("make", [lambda o: ExponentialLR(o, 0.5), lambda o: MultiStepLR(o, [1, 3], 0.5), lambda o: ConstantLR(o, 0.5, 3),
                                   lambda o: PolynomialLR(o, 6, 2.)])
 def test_they_go_on_from_a_state_and_to_a_step_of_their_own(make):

@@ -80,6 +80,7 @@ def test_a_write_that_would_lose_a_gradient_is_refused(change):
     assert x.tolist() == [3, 4] and w.tolist() == [1, 2]
     with sg.no_grad():
         change(x, w)
+        assert x.fill_(sg.tensor(2., requires_grad=True)).tolist() == [2, 2]
 
 
 def test_integers_are_not_drawn():
