@@ -39,7 +39,7 @@ bool is_unwritten(const Region& region, uintptr_t address, size_t bytes) {
 void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, bool aligned) {
   if (stacks_.contains(address)) return;
   if (same_value_) check_same_value();
-  Region* region = find(address, bytes);
+  Region* region = find(address, bytes, code);
   if (!region) {
     if (how == Access::read && dladdr(reinterpret_cast<void*>(address), std::make_unique<Dl_info>().get())) return;
     outside(address, bytes, how, code);
@@ -70,7 +70,7 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
   }
 }
 
-Region* Machine::find(uintptr_t address, size_t bytes) {
+Region* Machine::find(uintptr_t address, size_t bytes, Code code) {
   Region*& recent = recent_[(address >> 8 ^ address / kApart) % recent_.size()];
   if (recent && recent->holds(address, bytes)) [[likely]]
     return recent;
@@ -78,7 +78,26 @@ Region* Machine::find(uintptr_t address, size_t bytes) {
     if (region.holds(address, bytes)) return recent = &region;
   Region* variable = static_shared_.find(address);
   bool mine = variable && variable->holds(address, bytes) && (!*variable->owner || variable->owner == kernel_base_);
-  return mine ? recent = variable : nullptr;
+  if (!mine) return nullptr;
+  if (variable->launch != launch_) count_static(*variable, code);
+  return recent = variable;
+}
+
+// A kernel has the shared variables of the functions that it calls, too. Of those that stand in no function, each
+// counts for itself.
+void Machine::count_static(Region& variable, Code code) {
+  variable.launch = launch_;
+  for (const char* function : functions_met_)
+    if (std::strcmp(function, variable.function) == 0) return;
+  functions_met_.push_back(variable.function);
+  static_bytes_ += variable.function_bytes;
+  if (static_bytes_ > kStaticShared)
+    fault({code,
+           concat("uses ", static_bytes_, " bytes of variables declared __shared__; a kernel has at most 48 KiB of ",
+                  "them, and more only as dynamic_shared")});
+  if (static_bytes_ + dynamic_.size() > kSharedOfBlock)
+    fault({code, concat("uses ", static_bytes_, " bytes of variables declared __shared__ beside ", dynamic_.size(),
+                        " of dynamic shared memory; a block has at most 227 KiB")});
 }
 
 void Machine::outside(uintptr_t address, size_t bytes, Access how, Code code) {
@@ -106,7 +125,7 @@ void Machine::check_word(Region& region, uintptr_t word, unsigned mask, Access h
     cell.era = era;
   }
   if (shared && how != Access::write && (cell.written & mask) != mask)
-    fault({code, concat("reads ", region.what, " where nobody in this block has written")});
+    park({current_, &region, word, mask & ~unsigned(cell.written), how, code});
   if (how == Access::read) {
     if ((cell.write_mask & mask) && !ordered(cell.write)) fault(race(region, cell.write, "wrote", how, code));
     const Readers& r = cell.readers;  // once several warps have read, one more reader changes nothing
@@ -119,7 +138,24 @@ void Machine::check_word(Region& region, uintptr_t word, unsigned mask, Access h
     check_write(region, cell, word, mask, now);
 }
 
+// Somebody may be about to write what this thread reads: a missing barrier, and not a missing write.
+void Machine::park(Parked read) {
+  parked_.push_back(read);
+  fibres_[size_t(current_)].state = Fibre::State::parked;
+  leave();
+  __builtin_unreachable();
+}
+
+void Machine::check_parked(uintptr_t word, unsigned mask, const Stamp& now) {
+  for (const Parked& read : parked_)
+    if (read.word == word && (read.mask & mask)) {
+      set_fault(read.thread, race(*read.region, now, "wrote", read.how, read.code));
+      leave();
+    }
+}
+
 void Machine::check_write(Region& region, Cell& cell, uintptr_t word, unsigned mask, const Stamp& now) {
+  if (!parked_.empty()) check_parked(word, mask, now);
   Access how = now.atomic ? Access::atomic : Access::write;
   if ((cell.write_mask & mask) && !(now.atomic && cell.write.atomic) && !ordered(cell.write)) {
     Fault fault_if_different = race(region, cell.write, "wrote", how, now.code);

@@ -51,7 +51,8 @@ void Machine::check_config(const Config& c) const {
            c.block.y, " x ", c.block.z, " threads is not possible; a GPU takes up to 1024, 64 along z");
   SG_CHECK(c.grid.x < (1u << 31) && c.grid.y < 65536 && c.grid.z < 65536, *kernel_, ": a grid of ", c.grid.x, " x ",
            c.grid.y, " x ", c.grid.z, " blocks is not possible; a GPU takes up to 2^31 - 1 along x, 65535 along y, z");
-  SG_CHECK(c.shared <= 227 * 1024, *kernel_, ": ", c.shared, " bytes of shared memory; a block has at most 227 KiB");
+  SG_CHECK(c.shared <= kSharedOfBlock, *kernel_, ": ", c.shared,
+           " bytes of shared memory; a block has at most 227 KiB");
 }
 
 // Writable ranges first: memory that is input and output counts as output.
@@ -105,6 +106,8 @@ void Machine::run(const std::string& kernel, const Config& config, void (*body)(
   ++launch_;
   first_block_ = block_ + 1;
   published_.clear();
+  functions_met_.clear();
+  static_bytes_ = 0;
   faulted_ = false;
   uint32_t blocks = uint32_t(volume(config.grid));
   for (uint32_t b = 0; b < blocks && !faulted_; ++b) run_block(b);
@@ -122,6 +125,7 @@ void Machine::run_block(uint32_t index) {
   done_ = 0;
   acquired_ = {};
   on_their_way_.clear();
+  parked_.clear();
   for (int t = 0; t < threads_; ++t) {
     fibres_[size_t(t)].state = Fibre::State::fresh;
     fibres_[size_t(t)].fenced = false;

@@ -22,6 +22,7 @@
 namespace shardgrad::sim {
 
 inline constexpr int kWarp = 32, kMaxThreads = 1024;
+inline constexpr size_t kSharedOfBlock = 227 * 1024, kStaticShared = 48 * 1024;
 
 enum class Access : uint8_t { read, write, atomic };
 enum class WarpOp : uint8_t { synchronise, shuffle, vote };
@@ -37,7 +38,7 @@ struct Copy {
 
 /// One simulated thread.
 struct Fibre {
-  enum class State : uint8_t { fresh, ready, at_barrier, at_warp_op, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_warp_op, parked, done };
   State state = State::fresh;
   int stack = -1;
   uint3 index{};  // within the block
@@ -58,6 +59,16 @@ struct Fault {
   Code code = 0;
   std::string text;
   Code other = 0;
+};
+
+/// A read of shared memory where nobody had written. Its thread never goes on.
+struct Parked {
+  int thread;
+  const Region* region;
+  uintptr_t word;
+  unsigned mask;
+  Access how;
+  Code code;
 };
 
 /// What the lanes of a warp know of each other's progress; see shadow.h.
@@ -110,11 +121,14 @@ class [[gnu::visibility("hidden")]] Machine {
   void report_stuck();
   std::string where(int thread) const;
   // access.cpp: memory
-  Region* find(uintptr_t address, size_t bytes);
+  Region* find(uintptr_t address, size_t bytes, Code code);
+  void count_static(Region & variable, Code code);
   [[noreturn]] void outside(uintptr_t address, size_t bytes, Access how, Code code);
   void check_word(Region & region, uintptr_t word, unsigned mask, Access how, Code code);
   void check_write(Region & region, Cell & cell, uintptr_t word, unsigned mask, const Stamp& now);
   void check_written(const Region& region, uintptr_t address, size_t bytes, Code code);
+  [[noreturn]] void park(Parked read);
+  void check_parked(uintptr_t word, unsigned mask, const Stamp& now);
   void note_read(Cell & cell, unsigned mask, const Stamp& now);
   bool ordered(const Stamp& before) const;
   bool ordered(const Readers& readers, int lane) const;
@@ -161,6 +175,8 @@ class [[gnu::visibility("hidden")]] Machine {
   std::vector<unsigned char> dynamic_;
   std::vector<Cell> dynamic_cells_, global_cells_;
   uint32_t launch_ = 0, first_block_ = 0;
+  std::vector<const char*> functions_met_;  // those whose shared variables the launch has touched
+  size_t static_bytes_ = 0;                 // of all of their variables
   std::unordered_map<uint32_t, Published> published_;
   Acquired acquired_;
 
@@ -169,6 +185,7 @@ class [[gnu::visibility("hidden")]] Machine {
   int threads_ = 0, done_ = 0, current_ = -1, passed_ = 0;
   std::unordered_map<uintptr_t, Code> on_their_way_;  // destinations of copies, and who began each
   std::optional<SameValue> same_value_;
+  std::vector<Parked> parked_;
 
   bool faulted_ = false;
   Fault fault_;

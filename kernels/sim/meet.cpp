@@ -19,6 +19,12 @@ int Machine::barrier(bool vote, Code code) {
 
 // Called when no thread can move: either all wait at one barrier, or something is wrong.
 void Machine::complete_barrier() {
+  if (!parked_.empty()) {
+    const Parked& read = parked_.front();
+    const char* did = read.how == Access::read ? "reads " : "updates ";
+    return set_fault(read.thread,
+                     {read.code, concat(did, read.region->what, " where nobody in this block has written")});
+  }
   int here = -1, missing = -1, count = 0;
   for (int t = 0; t < threads_; ++t) {
     const Fibre& fibre = fibres_[size_t(t)];
@@ -70,6 +76,12 @@ uint64_t Machine::warp_op(WarpOp op, unsigned mask, uint64_t value, int source, 
   return fibre.result;
 }
 
+// True when two lanes of one mask are in one operation. Lanes may meet in different __syncwarps, but not in different
+// shuffles or votes.
+static bool meets(const Fibre& a, const Fibre& b) {
+  return a.op == b.op && (a.op == WarpOp::synchronise || a.waits_at == b.waits_at);
+}
+
 // Completes the operation of the lanes in mask if all of them have come. Lanes that have returned are not waited for.
 // Lanes run in their order, so the last of them is asked first.
 bool Machine::complete_warp_op(int first, unsigned mask) {
@@ -80,7 +92,7 @@ bool Machine::complete_warp_op(int first, unsigned mask) {
   for (int lane = std::min(kWarp, threads_ - first); lane-- > 0;) {
     const Fibre& fibre = lanes[lane];
     if (!(mask >> lane & 1) || fibre.state == Fibre::State::done) continue;
-    if (fibre.state != Fibre::State::at_warp_op || fibre.mask != mask || (some && fibre.op != some->op)) return false;
+    if (fibre.state != Fibre::State::at_warp_op || fibre.mask != mask || (some && !meets(fibre, *some))) return false;
     some = &fibre;
     here |= 1u << lane;
     if (fibre.value) votes |= uint64_t(1) << lane;
@@ -128,7 +140,7 @@ void Machine::report_stuck() {
   for (int lane = 0; lane < kWarp && first + lane < threads_; ++lane) {
     const Fibre& peer = fibres_[size_t(first + lane)];
     if (!(fibre.mask >> lane & 1) || peer.state == Fibre::State::done) continue;
-    if (peer.state != Fibre::State::at_warp_op || peer.mask != fibre.mask || peer.op != fibre.op) other = first + lane;
+    if (peer.state != Fibre::State::at_warp_op || peer.mask != fibre.mask || !meets(fibre, peer)) other = first + lane;
   }
   set_fault(t, {fibre.waits_at,
                 concat("waits in a warp operation with mask 0x", std::hex, fibre.mask, std::dec,

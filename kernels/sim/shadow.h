@@ -53,7 +53,10 @@ struct Region {
   bool writable = true;
   Cell* cells = nullptr;
   const char* what = "";
-  const char* owner = "";  ///< the kernel that alone may touch it; empty: any
+  const char* owner = "";     ///< the kernel that alone may touch it; empty: any
+  const char* function = "";  ///< of a shared variable: the function in which it stands
+  size_t function_bytes = 0;  ///< of all shared variables of that function
+  uint32_t launch = 0;        ///< the last one that has touched it
   bool holds(uintptr_t address, size_t bytes) const { return address >= begin && address + bytes <= end; }
   Cell& cell(uintptr_t word) const { return cells[(word - (begin & ~uintptr_t(3))) / 4]; }
 };

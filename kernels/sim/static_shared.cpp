@@ -39,6 +39,13 @@ template <class T> std::vector<T> read_table(std::ifstream& file, uint64_t offse
   return table;
 }
 
+std::string demangled(const std::string& mangled) {
+  char* plain = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr);
+  std::string name = plain ? plain : mangled;
+  std::free(plain);
+  return name;
+}
+
 // The thread-local variables in an ELF file's symbol table.
 std::vector<Symbol> read_symbols(const std::string& path) {
   std::vector<Symbol> found;
@@ -53,17 +60,12 @@ std::vector<Symbol> read_symbols(const std::string& path) {
       std::string name;
       file.seekg(std::streamoff(sections[section.sh_link].sh_offset + symbol.st_name));
       std::getline(file, name, '\0');
-      found.push_back({symbol.st_value, symbol.st_size, name});
+      std::string full = demangled(name);
+      bool local = name.starts_with("_ZZ") && full.find("::") != std::string::npos;
+      found.push_back({symbol.st_value, symbol.st_size, full, local ? full.substr(0, full.rfind("::")) : ""});
     }
   }
   return found;
-}
-
-std::string demangled(const std::string& mangled) {
-  char* plain = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr);
-  std::string name = plain ? plain : mangled;
-  std::free(plain);
-  return name;
 }
 
 // The kernel in whose body a variable "void space::kernel<float>(float*)::tile" stands; none for other functions.
@@ -101,15 +103,20 @@ Region& StaticShared::enter(const Library& library) {
     if (offset < symbol.offset || offset >= symbol.offset + symbol.size) continue;
     variable.region.begin = library.begin + symbol.offset;
     variable.region.end = variable.region.begin + symbol.size;
-    std::string full = demangled(symbol.name);
-    size_t cut = full.rfind("::");
-    variable.name = "the shared variable '" + (cut == std::string::npos ? full : full.substr(cut + 2)) + "'";
-    variable.owner = owner_of(full);
+    size_t cut = symbol.name.rfind("::");
+    variable.name =
+        "the shared variable '" + (cut == std::string::npos ? symbol.name : symbol.name.substr(cut + 2)) + "'";
+    variable.owner = owner_of(symbol.name);
+    variable.function = symbol.function.empty() ? symbol.name : symbol.function;
+    for (const Symbol& other : symbols->second)
+      if (&other == &symbol || (!symbol.function.empty() && other.function == symbol.function))
+        variable.region.function_bytes += other.size;
   }
   variable.cells.resize(cells_for(variable.region.begin, variable.region.end));
   variable.region.cells = variable.cells.data();
   variable.region.what = variable.name.c_str();
   variable.region.owner = variable.owner.c_str();
+  variable.region.function = variable.function.c_str();
   return variable.region;
 }
 

@@ -23,17 +23,17 @@ class StaticShared {
     uintptr_t address, begin = 0, end = 0;
     std::string file = {};
   };
-  /// A thread-local variable of a library.
+  /// A thread-local variable of a library, and the function in whose body it stands, if it does.
   struct Symbol {
     uint64_t offset, size;
-    std::string name;
+    std::string name, function;
   };
 
  private:
   struct Variable {
     Region region;
     std::vector<Cell> cells;
-    std::string name, owner;
+    std::string name, owner, function;
   };
   Region& enter(const Library& library);
   std::vector<std::unique_ptr<Variable>> variables_;  // those found so far

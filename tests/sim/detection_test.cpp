@@ -4,18 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <functional>
-#include <numeric>
 #include <vector>
 
 #include <shardgrad/core/backend.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/error.h>
 #include <shardgrad/kernels/sim/launch.h>
-#include <shardgrad/kernels/sim/operands.h>
 
 #include "tests/sim/planted.h"
+#include "tests/sim/simulated.h"
 
 namespace shardgrad::test {
 namespace {
@@ -23,46 +19,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Memory as an operation's operands have it: exactly as long as the elements.
-template <class T> struct Operand {
-  std::vector<T> values;
-  explicit Operand(size_t n, T first = T(0)) : values(n) { std::iota(values.begin(), values.end(), first); }
-  T* in(sim::Operands& operands) {
-    operands.add(values.data(), values.size() * sizeof(T), false, "input");
-    return values.data();
-  }
-  T* out(sim::Operands& operands) {
-    operands.add(values.data(), values.size() * sizeof(T), true, "output");
-    return values.data();
-  }
-};
-
-std::string fault_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::internal);
-    return error.what();
-  }
-  return "no fault";
-}
-
-// "planted.cu:41" of the line that ends in "// fault" in this kernel.
-std::string fault_line(const std::string& kernel) {
-  std::ifstream file(SG_PLANTED_SOURCE);
-  bool inside = false;
-  int number = 1;
-  for (std::string line; std::getline(file, line); ++number) {
-    if (line.find("void " + kernel + "(") != std::string::npos) inside = true;
-    if (inside && line.ends_with("// fault")) return "planted.cu:" + std::to_string(number);
-  }
-  return "no such kernel";
-}
+std::string fault_line(const std::string& kernel) { return test::fault_line("planted.cu", kernel); }
 
 // The report names the kernel, this thread, and the line where the fault is.
 auto names(const std::string& kernel, const std::string& thread) {
   return AllOf(HasSubstr("simulator: " + kernel), HasSubstr("thread (" + thread + ", 0, 0): "),
-               HasSubstr("at sim/" + fault_line(kernel)));
+               HasSubstr("at " + fault_line(kernel)));
 }
 
 class Detection : public ::testing::Test {
@@ -74,8 +36,8 @@ class Detection : public ::testing::Test {
 
 TEST_F(Detection, AMissingBarrierIsARace) {
   std::string fault = fault_of([&] { run_reverse(y.out(operands), x.in(operands), false); });
-  EXPECT_THAT(fault, names("reverse_kernel", "0"));
-  EXPECT_THAT(fault, HasSubstr("where nobody in this block has written"));  // thread 0 runs first
+  EXPECT_THAT(fault, names("reverse_kernel", "127"));  // those before it have read what nobody ever writes
+  EXPECT_THAT(fault, HasSubstr("reads the shared variable 'tile' that thread (128, 0, 0) wrote"));
   run_reverse(y.values.data(), x.values.data(), true);
   EXPECT_EQ(y.values[0], x.values[255]);
 }
@@ -115,7 +77,7 @@ TEST_F(Detection, AHistogramWithoutAtomicsIsARace) {
   Operand<unsigned> counts(8);
   std::string fault = fault_of([&] { run_histogram(counts.out(operands), bins.in(operands), 1000, false); });
   EXPECT_THAT(fault, names("histogram_kernel", "8"));
-  EXPECT_THAT(fault, HasSubstr("that thread (0, 0, 0) wrote at sim/" + fault_line("histogram_kernel")));
+  EXPECT_THAT(fault, HasSubstr("that thread (0, 0, 0) wrote at " + fault_line("histogram_kernel")));
   run_histogram(counts.values.data(), bins.values.data(), 1000, true);
   EXPECT_EQ(counts.values, std::vector<unsigned>(8, 125));
 }
@@ -200,7 +162,8 @@ TEST_F(Detection, AnAsynchronousCopyThatIsReadTooEarlyIsReported) {
   EXPECT_THAT(run(CopyFault::no_wait), on_its_way);
   EXPECT_THAT(run(CopyFault::no_group), on_its_way);
   EXPECT_THAT(run(CopyFault::too_early), on_its_way);
-  EXPECT_THAT(run(CopyFault::no_barrier), HasSubstr("where nobody in this block has written"));  // thread 0 runs first
+  EXPECT_THAT(run(CopyFault::no_barrier),
+              AllOf(names("async_copy_kernel", "50"), HasSubstr("'tile' that thread (51, 0, 0) wrote")));
   EXPECT_THAT(run(CopyFault::not_waited_for), HasSubstr("ends before it has waited for a copy that it began"));
   EXPECT_EQ(run(CopyFault::none), "no fault");  // nothing stays behind
 }
@@ -235,8 +198,7 @@ TEST_F(Detection, ARaceNamesAnotherThread) {
 
 TEST_F(Detection, BlocksThatWriteOnePlaceAreARace) {
   std::string fault = fault_of([&] { run_global_race(y.out(operands), 2); });
-  EXPECT_THAT(fault,
-              HasSubstr("thread (0, 0, 0) of an earlier block wrote at sim/" + fault_line("global_race_kernel")));
+  EXPECT_THAT(fault, HasSubstr("thread (0, 0, 0) of an earlier block wrote at " + fault_line("global_race_kernel")));
 }
 
 TEST_F(Detection, AWriteToAnInputIsReported) {

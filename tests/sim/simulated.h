@@ -1,0 +1,67 @@
+#pragma once
+// What tests of the simulator share: operands, and kernels that launch themselves and say what is to be reported.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/kernels/sim/operands.h>
+
+#include <source_folder.h>
+
+namespace shardgrad::test {
+
+/// A kernel with one fault. It gets 4096 zeros to write, and the numbers 1 to 4096 to read.
+struct Faulty {
+  const char* kernel;
+  const char* thread;  ///< in block (0, 0, 0)
+  const char* says;
+  void (*run)(float* y, const float* x);
+  friend std::ostream& operator<<(std::ostream& out, const Faulty& faulty) { return out << faulty.kernel; }
+};
+std::span<const Faulty> faulty_kernels();  ///< in faulty.cu, where the lines at fault end in the comment "fault"
+
+/// Memory as an operation's operands have it: exactly as long as the elements.
+template <class T> struct Operand {
+  std::vector<T> values;
+  explicit Operand(size_t n, T first = T(0)) : values(n) { std::iota(values.begin(), values.end(), first); }
+  T* in(sim::Operands& operands) {
+    operands.add(values.data(), values.size() * sizeof(T), false, "input");
+    return values.data();
+  }
+  T* out(sim::Operands& operands) {
+    operands.add(values.data(), values.size() * sizeof(T), true, "output");
+    return values.data();
+  }
+};
+
+inline std::string fault_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::internal);
+    return error.what();
+  }
+  return "no fault";
+}
+
+/// "sim/planted.cu:41" of the line that ends in "// fault" in this kernel.
+inline std::string fault_line(const std::string& source, const std::string& kernel) {
+  std::ifstream file(std::string(kSourceFolder) + "/tests/sim/" + source);
+  bool inside = false;
+  int number = 1;
+  for (std::string line; std::getline(file, line); ++number) {
+    if (line.find(" " + kernel + "(") != std::string::npos) inside = true;
+    if (inside && line.ends_with("// fault")) return "sim/" + source + ":" + std::to_string(number);
+  }
+  return "no such kernel";
+}
+
+}  // namespace shardgrad::test
