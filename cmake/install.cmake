@@ -20,6 +20,8 @@ if(TARGET shardgrad_sim)
   install(EXPORT shardgrad-sim-targets NAMESPACE shardgrad:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
 endif()
 install(EXPORT shardgrad-targets NAMESPACE shardgrad:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
+file(RELATIVE_PATH to_sim_headers /${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad
+     /${CMAKE_INSTALL_INCLUDEDIR}/shardgrad/kernels/sim/include)
 # nvcc is looked for here, since a language can only be enabled outside functions.
 file(WRITE ${PROJECT_BINARY_DIR}/shardgrad-config.cmake
      "include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-targets.cmake)
@@ -41,6 +43,7 @@ if(SHARDGRAD_HAS_CUDA)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   endif()
 endif()
+set(shardgrad_sim_headers \${CMAKE_CURRENT_LIST_DIR}/${to_sim_headers})
 include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-kernels.cmake)
 ")
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/shardgrad-kernels.cmake

@@ -5,6 +5,14 @@
 # takes no CUDA toolkit, and by nvcc for GPUs. Where it has neither, a library is made of its other files, for the CPU.
 set(shardgrad_cu_remedy "configure it with -DSHARDGRAD_SIM=ON (the simulator, whose target shardgrad_sim_kernels must be \
 built) or -DSHARDGRAD_CUDA=ON, and install it again")
+# How a C++ compiler makes a .cu file one for the simulator (docs/simulator.md). For a debugger as well as for speed:
+# statement frontiers keep gcc from marking lines that begin with a call to a hook.
+set(shardgrad_sim_options -fsanitize=thread -g -O1 -Wno-unknown-pragmas
+                          $<$<CXX_COMPILER_ID:GNU>:-gno-statement-frontiers>)
+# CUDA's own headers as the simulator has them; shardgrad-config.cmake says where an installed library has them.
+if(NOT shardgrad_sim_headers)
+  set(shardgrad_sim_headers ${CMAKE_CURRENT_LIST_DIR}/../kernels/sim/include)
+endif()
 
 # For a .cu file of the target that itself includes map.h or rows.h, whose kernels give an element the path in packs or another
 # one, depending on where a range is cut: products and sums that nvcc joins in one of them only would give it other bits.
@@ -28,8 +36,8 @@ function(shardgrad_target_kernels target)
       get_filename_component(stem ${file} NAME)
       set(simulated ${CMAKE_CURRENT_BINARY_DIR}/${target}_sim/${stem}.cpp)
       file(CONFIGURE OUTPUT ${simulated} CONTENT "#include \"${path}\"\n")
-      set_source_files_properties(${simulated} PROPERTIES COMPILE_OPTIONS
-        "-fsanitize=thread;-g;-O1;$<$<CXX_COMPILER_ID:GNU>:-gno-statement-frontiers>")
+      set_source_files_properties(${simulated} PROPERTIES COMPILE_OPTIONS "${shardgrad_sim_options}"
+                                                          INCLUDE_DIRECTORIES "${shardgrad_sim_headers}")
       target_sources(${target} PRIVATE ${simulated})
       target_link_libraries(${target} PRIVATE shardgrad::shardgrad_sim)
     endif()

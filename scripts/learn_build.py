@@ -38,7 +38,8 @@ class Build:
         if yours.suffix == ".cu":
             host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
             self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
-            compiler += ["-fsanitize=thread", "-g", "-O1", *self.gnu_only("-gno-statement-frontiers"), "-x", "c++"]  # as cmake/sim.cmake
+            compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", *self.gnu_only("-gno-statement-frontiers"),
+                         f"-I{ROOT / 'kernels/sim/include'}", "-x", "c++"]  # as cmake/shardgrad-kernels.cmake
             compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
         else:
             compiled, objects = [*compiler, f'-DYOURS="{yours}"', "-c", source, "-o", made], [made]

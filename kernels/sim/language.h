@@ -8,8 +8,13 @@
 #include <span>
 #include <tuple>
 
+#include <shardgrad/kernels/sim/atomics.h>
+#include <shardgrad/kernels/sim/halves.h>
 #include <shardgrad/kernels/sim/launch.h>
+#include <shardgrad/kernels/sim/numbers.h>
 #include <shardgrad/kernels/sim/operands.h>
+#include <shardgrad/kernels/sim/runtime.h>
+#include <shardgrad/kernels/sim/vector_types.h>
 #include <shardgrad/kernels/sim/warp.h>
 
 #define SG_DEVICE sim
@@ -21,8 +26,10 @@
 #define __forceinline__ inline
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+// Other data of the program a kernel may only read, too.
+#define __constant__
 // One block at a time runs in a thread of the host, so a block's shared memory is that thread's.
-#define __shared__ static thread_local
+#define __shared__ static thread_local  // extern __shared__ T name[]; is T* name = dynamic_shared<T>(); here
 
 // They change only while a thread is switched, so inside one thread's code they are constants.
 extern __thread const uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -59,39 +66,30 @@ inline int __any_sync(unsigned mask, int predicate, SG_HERE) {
 inline int __all_sync(unsigned mask, int predicate, SG_HERE) {
   return shardgrad::sim::vote(mask, predicate == 0, here) == 0;
 }
+inline unsigned __activemask(SG_HERE) { return shardgrad::sim::active_lanes(here); }
 
-/// The number of the lowest set bit, from 1; 0 where there is none.
-inline int __ffs(int bits) { return __builtin_ffs(bits); }
-inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+#define SG_REDUCE(name, T, how)                                                                    \
+  inline T name(unsigned mask, T value, SG_HERE) {                                                 \
+    return T(shardgrad::sim::reduce(mask, unsigned(value), shardgrad::sim::Reduction::how, here)); \
+  }
+SG_REDUCE(__reduce_add_sync, unsigned, sum)
+SG_REDUCE(__reduce_add_sync, int, sum)
+SG_REDUCE(__reduce_min_sync, unsigned, least)
+SG_REDUCE(__reduce_min_sync, int, least_signed)
+SG_REDUCE(__reduce_max_sync, unsigned, most)
+SG_REDUCE(__reduce_max_sync, int, most_signed)
+SG_REDUCE(__reduce_and_sync, unsigned, bits_of_all)
+SG_REDUCE(__reduce_or_sync, unsigned, bits_of_any)
+SG_REDUCE(__reduce_xor_sync, unsigned, odd_bits)
+#undef SG_REDUCE
 
-// Atomics give back the old value. One thread runs at a time, so reading and writing are one step.
-template <class T> T atomicAdd(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T old) { return T(old + value); }, here);
+template <class T> unsigned __match_any_sync(unsigned mask, T value, SG_HERE) {
+  return shardgrad::sim::lanes_with(mask, shardgrad::sim::bits_of(value), here);
 }
-template <class T> T atomicMax(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T old) { return old < value ? value : old; }, here);
-}
-template <class T> T atomicMin(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T old) { return value < old ? value : old; }, here);
-}
-template <class T> T atomicOr(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T old) { return T(old | value); }, here);
-}
-template <class T> T atomicExch(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T) { return value; }, here);
-}
-template <class T> T atomicCAS(T* at, std::type_identity_t<T> compare, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](T old) { return old == compare ? value : old; }, here);
-}
-inline unsigned atomicInc(unsigned* at, unsigned last, SG_HERE) {
-  return shardgrad::sim::atomic(
-      at, [=](unsigned old) { return old >= last ? 0 : old + 1; }, here);
+template <class T> unsigned __match_all_sync(unsigned mask, T value, int* all, SG_HERE) {
+  unsigned same = shardgrad::sim::lanes_with(mask, shardgrad::sim::bits_of(value), here);
+  *all = same == shardgrad::sim::vote(mask, true, here);
+  return *all ? mask : 0;
 }
 #undef SG_HERE
 

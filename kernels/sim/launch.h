@@ -13,6 +13,8 @@ struct uint3 {
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+  constexpr dim3(uint3 index) : x(index.x), y(index.y), z(index.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
 };
 
 namespace shardgrad::sim {

@@ -148,6 +148,7 @@ bool Machine::run_warp(int first) {
       enter(t);
       again = moved = true;
     }
+    if (!again && !faulted_) again = complete_active(first);
   }
   return moved;
 }

@@ -25,7 +25,7 @@ inline constexpr int kWarp = 32, kMaxThreads = 1024;
 inline constexpr size_t kSharedOfBlock = 227 * 1024, kStaticShared = 48 * 1024;
 
 enum class Access : uint8_t { read, write, atomic };
-enum class WarpOp : uint8_t { synchronise, shuffle, vote };
+enum class WarpOp : uint8_t { synchronise, shuffle, reduce, match, active };
 
 /// Bytes on their way to shared memory.
 struct Copy {
@@ -48,7 +48,7 @@ struct Fibre {
   WarpOp op{};
   unsigned mask = 0;
   uint64_t value = 0, result = 0;  // what it brought to a warp operation, and what it gets
-  int source = 0;                  // the lane it wants to read
+  int source = 0;                  // the lane it wants to read, or the Reduction
   bool fenced = false;
   std::vector<Copy> copies;
   int copy_groups = 0;  // closed ones
@@ -117,6 +117,7 @@ class [[gnu::visibility("hidden")]] Machine {
   // meet.cpp: barriers and warp operations
   void complete_barrier();
   bool complete_warp_op(int first, unsigned mask);
+  bool complete_active(int first);
   void merge_clocks(int first, unsigned mask);
   void report_stuck();
   std::string where(int thread) const;

@@ -72,8 +72,48 @@ uint64_t Machine::warp_op(WarpOp op, unsigned mask, uint64_t value, int source, 
   fibre.mask = mask;
   fibre.value = value;
   fibre.source = source;
-  if (!complete_warp_op(first, mask) || faulted_) leave();
+  if (op == WarpOp::active || !complete_warp_op(first, mask) || faulted_) leave();
   return fibre.result;
+}
+
+static uint64_t combined(const Fibre* lanes, unsigned here, Reduction how) {
+  auto all = uint32_t(lanes[std::countr_zero(here)].value);
+  for (unsigned rest = here & (here - 1); rest; rest &= rest - 1) {
+    auto value = uint32_t(lanes[std::countr_zero(rest)].value);
+    switch (how) {
+      case Reduction::sum:
+        all += value;
+        break;
+      case Reduction::least:
+        all = std::min(all, value);
+        break;
+      case Reduction::most:
+        all = std::max(all, value);
+        break;
+      case Reduction::least_signed:
+        all = uint32_t(std::min(int32_t(all), int32_t(value)));
+        break;
+      case Reduction::most_signed:
+        all = uint32_t(std::max(int32_t(all), int32_t(value)));
+        break;
+      case Reduction::bits_of_all:
+        all &= value;
+        break;
+      case Reduction::bits_of_any:
+        all |= value;
+        break;
+      case Reduction::odd_bits:
+        all ^= value;
+    }
+  }
+  return all;
+}
+
+static uint64_t equal_lanes(const Fibre* lanes, unsigned here, uint64_t value) {
+  unsigned equal = 0;
+  for (unsigned rest = here; rest; rest &= rest - 1)
+    if (int lane = std::countr_zero(rest); lanes[lane].value == value) equal |= 1u << lane;
+  return equal;
 }
 
 // True when two lanes of one mask are in one operation. Lanes may meet in different __syncwarps, but not in different
@@ -87,7 +127,6 @@ static bool meets(const Fibre& a, const Fibre& b) {
 bool Machine::complete_warp_op(int first, unsigned mask) {
   Fibre* lanes = &fibres_[size_t(first)];
   unsigned here = 0;
-  uint64_t votes = 0;
   const Fibre* some = nullptr;
   for (int lane = std::min(kWarp, threads_ - first); lane-- > 0;) {
     const Fibre& fibre = lanes[lane];
@@ -95,10 +134,10 @@ bool Machine::complete_warp_op(int first, unsigned mask) {
     if (fibre.state != Fibre::State::at_warp_op || fibre.mask != mask || (some && !meets(fibre, *some))) return false;
     some = &fibre;
     here |= 1u << lane;
-    if (fibre.value) votes |= uint64_t(1) << lane;
   }
-  if (!some) return false;
+  if (!some || some->op == WarpOp::active) return false;
   WarpOp op = some->op;
+  uint64_t of_all = op == WarpOp::reduce ? combined(lanes, here, Reduction(some->source)) : 0;
   for (unsigned rest = here; rest; rest &= rest - 1) {
     int lane = std::countr_zero(rest);
     Fibre& fibre = lanes[lane];
@@ -107,11 +146,31 @@ bool Machine::complete_warp_op(int first, unsigned mask) {
                                                       std::hex, mask, ", but that lane does not take part")});
       return true;
     }
-    fibre.result = op == WarpOp::shuffle ? lanes[fibre.source].value : votes;
+    fibre.result = op == WarpOp::shuffle ? lanes[fibre.source].value
+                   : op == WarpOp::match ? equal_lanes(lanes, here, fibre.value)
+                                         : of_all;
     fibre.state = Fibre::State::ready;
   }
   if (op == WarpOp::synchronise) merge_clocks(first, mask);
   return true;
+}
+
+// Called when no lane of the warp can go on: those that ask at one place who is there are the answer.
+bool Machine::complete_active(int first) {
+  Fibre* lanes = &fibres_[size_t(first)];
+  bool any = false;
+  for (int lane = 0; lane < std::min(kWarp, threads_ - first); ++lane) {
+    if (lanes[lane].state != Fibre::State::at_warp_op || lanes[lane].op != WarpOp::active) continue;
+    unsigned mask = 0;
+    for (int peer = lane; peer < std::min(kWarp, threads_ - first); ++peer)
+      if (lanes[peer].state == Fibre::State::at_warp_op && meets(lanes[lane], lanes[peer])) mask |= 1u << peer;
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+      lanes[std::countr_zero(rest)].result = mask;
+      lanes[std::countr_zero(rest)].state = Fibre::State::ready;
+    }
+    any = true;
+  }
+  return any;
 }
 
 void Machine::merge_clocks(int first, unsigned mask) {
@@ -166,7 +225,20 @@ void sync_warp(unsigned mask, const SourceLine& here) {
 }
 unsigned vote(unsigned mask, bool vote, const SourceLine& here) {
   Machine& m = machine(here);
-  return unsigned(m.warp_op(WarpOp::vote, mask, vote, 0, m.places().code_of(here)));
+  uint64_t bit = vote ? uint64_t(1) << m.lane() : 0;
+  return unsigned(m.warp_op(WarpOp::reduce, mask, bit, int(Reduction::bits_of_any), m.places().code_of(here)));
+}
+unsigned reduce(unsigned mask, unsigned value, Reduction how, const SourceLine& here) {
+  Machine& m = machine(here);
+  return unsigned(m.warp_op(WarpOp::reduce, mask, value, int(how), m.places().code_of(here)));
+}
+unsigned lanes_with(unsigned mask, uint64_t bits, const SourceLine& here) {
+  Machine& m = machine(here);
+  return unsigned(m.warp_op(WarpOp::match, mask, bits, 0, m.places().code_of(here)));
+}
+unsigned active_lanes(const SourceLine& here) {
+  Machine& m = machine(here);
+  return unsigned(m.warp_op(WarpOp::active, 1u << m.lane(), 0, 0, m.places().code_of(here)));
 }
 void fence() {
   if (Machine* running = Machine::running()) running->fence();
@@ -195,6 +267,13 @@ uint64_t shuffle_bits(unsigned mask, uint64_t bits, Shuffle how, int operand, in
 void note_atomic(const void* at, size_t bytes, const SourceLine& here) {
   Machine& m = machine(here);
   m.access(reinterpret_cast<uintptr_t>(at), bytes, Access::atomic, m.places().code_of(here), true);
+}
+
+void note_access(const void* at, size_t bytes, bool write, const SourceLine& here) {
+  Machine& m = machine(here);
+  for (size_t begin = 0; begin < bytes; begin += 16)
+    m.access(reinterpret_cast<uintptr_t>(at) + begin, std::min<size_t>(bytes - begin, 16),
+             write ? Access::write : Access::read, m.places().code_of(here), true);
 }
 
 void* dynamic_shared_memory() { return Machine::running()->dynamic_shared(); }

@@ -1,0 +1,169 @@
+#pragma once
+// CUDA's __half and __nv_bfloat16, alone and in twos. They are computed in f32 and rounded once, as on a GPU.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/kernels/sim/numbers.h>
+#include <shardgrad/kernels/sim/vector_types.h>
+
+namespace shardgrad::sim {
+
+/// 16 bits of Format: f16 or bf16.
+template <class Format> struct Half {
+  uint16_t bits;
+  Half() = default;
+  Half(float value) : bits(Format(value).bits) {}
+  Half(double value) : Half(to_odd(value)) {}
+  Half(int value) : Half(double(value)) {}
+  Half(unsigned value) : Half(double(value)) {}
+  Half(long long value) : Half(double(value)) {}
+  operator float() const {
+    Format value;
+    value.bits = bits;
+    return float(value);
+  }
+  static Half of(uint16_t bits) {
+    Half half;
+    half.bits = bits;
+    return half;
+  }
+  Half& operator+=(Half other) { return *this = *this + other; }
+  Half& operator-=(Half other) { return *this = *this - other; }
+  Half& operator*=(Half other) { return *this = *this * other; }
+  Half& operator/=(Half other) { return *this = *this / other; }
+  friend Half operator+(Half a, Half b) { return float(a) + float(b); }
+  friend Half operator-(Half a, Half b) { return float(a) - float(b); }
+  friend Half operator*(Half a, Half b) { return float(a) * float(b); }
+  friend Half operator/(Half a, Half b) { return float(a) / float(b); }
+  friend Half operator-(Half a) { return of(uint16_t(a.bits ^ 0x8000)); }
+  friend bool operator==(Half a, Half b) { return float(a) == float(b); }
+  friend bool operator!=(Half a, Half b) { return float(a) != float(b); }
+  friend bool operator<(Half a, Half b) { return float(a) < float(b); }
+  friend bool operator<=(Half a, Half b) { return float(a) <= float(b); }
+  friend bool operator>(Half a, Half b) { return float(a) > float(b); }
+  friend bool operator>=(Half a, Half b) { return float(a) >= float(b); }
+
+ private:
+  // The next float towards 0, with its last bit set where that is not the value itself: it rounds as the value does.
+  static float to_odd(double value) {
+    float near = float(value);
+    if (double(near) == value || near != near) return near;
+    if (std::fabs(double(near)) > std::fabs(value)) near = std::nextafter(near, 0.0f);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(near) | 1u);
+  }
+};
+
+/// Two of them, which move and are computed together.
+template <class Format> struct alignas(4) Half2 {
+  Half<Format> x, y;
+  friend Half2 operator+(Half2 a, Half2 b) { return {a.x + b.x, a.y + b.y}; }
+  friend Half2 operator-(Half2 a, Half2 b) { return {a.x - b.x, a.y - b.y}; }
+  friend Half2 operator*(Half2 a, Half2 b) { return {a.x * b.x, a.y * b.y}; }
+  friend Half2 operator/(Half2 a, Half2 b) { return {a.x / b.x, a.y / b.y}; }
+  friend Half2 operator-(Half2 a) { return {-a.x, -a.y}; }
+  Half2& operator+=(Half2 other) { return *this = *this + other; }
+  Half2& operator-=(Half2 other) { return *this = *this - other; }
+  Half2& operator*=(Half2 other) { return *this = *this * other; }
+};
+
+}  // namespace shardgrad::sim
+
+using __half = shardgrad::sim::Half<shardgrad::f16>;
+using half = __half;
+using __half2 = shardgrad::sim::Half2<shardgrad::f16>;
+using half2 = __half2;
+using __nv_bfloat16 = shardgrad::sim::Half<shardgrad::bf16>;
+using nv_bfloat16 = __nv_bfloat16;
+using __nv_bfloat162 = shardgrad::sim::Half2<shardgrad::bf16>;
+using nv_bfloat162 = __nv_bfloat162;
+
+// The names of conversions say the type; one: __half or __nv_bfloat16, two: the pair, and what they are called in
+// names.
+#define SG_CONVERSIONS(one, two, name, name2)                                  \
+  inline one __float2##name(float x) { return x; }                             \
+  inline one __float2##name##_rn(float x) { return x; }                        \
+  inline one __double2##name(double x) { return x; }                           \
+  inline one __int2##name##_rn(int x) { return x; }                            \
+  inline float __##name##2float(one x) { return x; }                           \
+  inline int __##name##2int_rn(one x) { return __float2int_rn(float(x)); }     \
+  inline int __##name##2int_rz(one x) { return __float2int_rz(float(x)); }     \
+  inline two __float2##name2##_rn(float x) { return {x, x}; }                  \
+  inline two __floats2##name2##_rn(float x, float y) { return {x, y}; }        \
+  inline two __float22##name2##_rn(float2 x) { return {x.x, x.y}; }            \
+  inline float2 __##name2##2float2(two x) { return {x.x, x.y}; }               \
+  inline two __halves2##name2(one x, one y) { return {x, y}; }                 \
+  inline two __##name##2##name2(one x) { return {x, x}; }                      \
+  inline two make_##name2(one x, one y) { return {x, y}; }                     \
+  inline one __low2##name(two x) { return x.x; }                               \
+  inline one __high2##name(two x) { return x.y; }                              \
+  inline unsigned short __##name##_as_ushort(one x) { return x.bits; }         \
+  inline short __##name##_as_short(one x) { return short(x.bits); }            \
+  inline one __ushort_as_##name(unsigned short bits) { return one::of(bits); } \
+  inline one __short_as_##name(short bits) { return one::of(uint16_t(bits)); }
+SG_CONVERSIONS(__half, __half2, half, half2)
+SG_CONVERSIONS(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162)
+#undef SG_CONVERSIONS
+
+template <class F> float __low2float(shardgrad::sim::Half2<F> x) { return x.x; }
+template <class F> float __high2float(shardgrad::sim::Half2<F> x) { return x.y; }
+template <class F> shardgrad::sim::Half2<F> __lowhigh2highlow(shardgrad::sim::Half2<F> x) { return {x.y, x.x}; }
+
+// Functions of one or several numbers, and the same of pairs.
+#define SG_ONE(name, name2, result)                                                             \
+  template <class F> shardgrad::sim::Half<F> name(shardgrad::sim::Half<F> x) { return result; } \
+  template <class F> shardgrad::sim::Half2<F> name2(shardgrad::sim::Half2<F> x) { return {name(x.x), name(x.y)}; }
+#define SG_TWO(name, name2, result)                                                                           \
+  template <class F> shardgrad::sim::Half<F> name(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y) {     \
+    return result;                                                                                            \
+  }                                                                                                           \
+  template <class F> shardgrad::sim::Half2<F> name2(shardgrad::sim::Half2<F> x, shardgrad::sim::Half2<F> y) { \
+    return {name(x.x, y.x), name(x.y, y.y)};                                                                  \
+  }
+#define SG_COMPARE(name, result) \
+  template <class F> bool name(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y) { return result; }
+SG_ONE(__hneg, __hneg2, -x)
+SG_ONE(__habs, __habs2, shardgrad::sim::Half<F>::of(x.bits & 0x7fff))
+SG_ONE(hexp, h2exp, std::exp(float(x)))
+SG_ONE(hexp2, h2exp2, std::exp2(float(x)))
+SG_ONE(hlog, h2log, std::log(float(x)))
+SG_ONE(hsqrt, h2sqrt, std::sqrt(float(x)))
+SG_ONE(hrsqrt, h2rsqrt, 1 / std::sqrt(double(float(x))))
+SG_ONE(hrcp, h2rcp, 1 / float(x))
+SG_ONE(hsin, h2sin, std::sin(float(x)))
+SG_ONE(hcos, h2cos, std::cos(float(x)))
+SG_ONE(hfloor, h2floor, std::floor(float(x)))
+SG_ONE(hceil, h2ceil, std::ceil(float(x)))
+SG_ONE(htanh, h2tanh, std::tanh(float(x)))
+SG_TWO(__hadd, __hadd2, x + y)
+SG_TWO(__hsub, __hsub2, x - y)
+SG_TWO(__hmul, __hmul2, x* y)
+SG_TWO(__hdiv, __h2div, x / y)
+SG_TWO(__hmax, __hmax2, max(float(x), float(y)))
+SG_TWO(__hmin, __hmin2, min(float(x), float(y)))
+SG_COMPARE(__heq, x == y)
+SG_COMPARE(__hne, x != y)
+SG_COMPARE(__hlt, x < y)
+SG_COMPARE(__hle, x <= y)
+SG_COMPARE(__hgt, x > y)
+SG_COMPARE(__hge, x >= y)
+#undef SG_ONE
+#undef SG_TWO
+#undef SG_COMPARE
+
+template <class F> bool __hisnan(shardgrad::sim::Half<F> x) { return float(x) != float(x); }
+template <class F> int __hisinf(shardgrad::sim::Half<F> x) {
+  return std::isinf(float(x)) ? (float(x) < 0 ? -1 : 1) : 0;
+}
+/// x · y + z, rounded once.
+template <class F>
+shardgrad::sim::Half<F> __hfma(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y, shardgrad::sim::Half<F> z) {
+  return double(float(x)) * double(float(y)) + double(float(z));
+}
+template <class F>
+shardgrad::sim::Half2<F> __hfma2(shardgrad::sim::Half2<F> x, shardgrad::sim::Half2<F> y, shardgrad::sim::Half2<F> z) {
+  return {__hfma(x.x, y.x, z.x), __hfma(x.y, y.y, z.y)};
+}

@@ -1,0 +1,295 @@
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <shardgrad/kernels/cuda/launch.h>
+
+#include "tests/sim/words.h"
+
+namespace cg = cooperative_groups;
+
+namespace shardgrad::test {
+namespace {
+
+using namespace shardgrad::SG_DEVICE;
+
+__global__ void __launch_bounds__(32) word_kernel(void (*use)(float*, const float*, int), float* y, const float* x) {
+  use(y, x, int(threadIdx.x));
+}
+
+const Word numbers[] = {
+    {"float4",
+     [](float* y, const float* x, int t) {
+       if (t < 8) {
+         float4 v = reinterpret_cast<const float4*>(x)[t];
+         reinterpret_cast<float4*>(y)[t] = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+       }
+     },
+     [](int t) { return float(2 * t + 2); }},
+    {"float2",
+     [](float* y, const float* x, int t) {
+       float2 v = reinterpret_cast<const float2*>(x)[t / 2];
+       y[t] = v.y - v.x + float(t);
+     },
+     [](int t) { return float(t + 1); }},
+    {"int4",
+     [](float* y, const float*, int t) {
+       int4 v = make_int4(t, 2, 3, 4);
+       y[t] = float(v.x + v.y + v.z + v.w + int(sizeof(v)) + int(alignof(int4)));
+     },
+     [](int t) { return float(t + 9 + 32); }},
+    {"uchar4",
+     [](float* y, const float*, int t) {
+       uchar4 v = make_uchar4(1, 2, 3, static_cast<unsigned char>(t));
+       y[t] = float(v.z + v.w);
+     },
+     [](int t) { return float(t + 3); }},
+    {"dim3",
+     [](float* y, const float*, int t) {
+       dim3 block = blockDim;
+       y[t] = float(block.x + block.y + gridDim.x + blockIdx.x);
+     },
+     [](int) { return 34.0f; }},
+    {"rsqrtf", [](float* y, const float* x, int t) { y[t] = rsqrtf(x[t] * x[t]) * x[t]; }, [](int) { return 1.0f; }},
+    {"__expf", [](float* y, const float* x, int t) { y[t] = __logf(__expf(x[t])); },
+     [](int t) { return float(t + 1); }},
+    {"__powf", [](float* y, const float* x, int t) { y[t] = __powf(x[t], 2.0f); },
+     [](int t) { return float((t + 1) * (t + 1)); }},
+    {"__fdividef", [](float* y, const float* x, int t) { y[t] = __fdividef(x[t], 2.0f); },
+     [](int t) { return float(t + 1) / 2; }},
+    {"__saturatef", [](float* y, const float* x, int t) { y[t] = __saturatef(x[t] - 2.5f); },
+     [](int t) { return t < 2 ? 0.0f : (t == 2 ? 0.5f : 1.0f); }},
+    {"fmaf", [](float* y, const float* x, int t) { y[t] = fmaf(x[t], 2.0f, 1.0f) + __fmaf_rn(0.0f, 0.0f, 0.0f); },
+     [](int t) { return float(2 * t + 3); }},
+    {"min_and_max", [](float* y, const float* x, int t) { y[t] = max(min(x[t], 20.0f), 5.0f) + float(min(t, 3)); },
+     [](int t) { return float(t < 4 ? 5 : (t < 20 ? t + 1 : 20)) + float(t < 3 ? t : 3); }},
+    {"__float2int_rn", [](float* y, const float* x, int t) { y[t] = float(__float2int_rn(x[t] / 2)); },
+     [](int t) { return float((t + 1) / 2 + ((t + 1) % 4 == 3)); }},
+    {"__float_as_int", [](float* y, const float* x, int t) { y[t] = __int_as_float(__float_as_int(x[t])); },
+     [](int t) { return float(t + 1); }},
+    {"__popc", [](float* y, const float*, int t) { y[t] = float(__popc(0xffffffffu >> t)); },
+     [](int t) { return float(32 - t); }},
+    {"__clz", [](float* y, const float*, int t) { y[t] = float(__clz(int(0xffffffffu >> t))); },
+     [](int t) { return float(t); }},
+    {"__ffs", [](float* y, const float*, int t) { y[t] = float(__ffs(int(0xffffffffu << t)) + __ffs(0)); },
+     [](int t) { return float(t + 1); }},
+    {"__brev", [](float* y, const float*, int t) { y[t] = float(__clz(int(__brev(1u << t)))); },
+     [](int t) { return float(t); }},
+    {"__umulhi", [](float* y, const float*, int t) { y[t] = float(__umulhi(1u << 31, 2u * unsigned(t))); },
+     [](int t) { return float(t); }},
+    {"__half",
+     [](float* y, const float* x, int t) {
+       __half a = __float2half(x[t]), b = __hadd(a, a) * __float2half(2.0f);
+       y[t] = __half2float(__hfma(b, a, __float2half(1.0f)));
+     },
+     [](int t) { return t < 22 ? float(4 * (t + 1) * (t + 1) + 1) : float(f16(float(4 * (t + 1) * (t + 1) + 1))); }},
+    {"half2",
+     [](float* y, const float* x, int t) {
+       half2 two = __hmul2(__floats2half2_rn(x[t], 3.0f), __float2half2_rn(2.0f));
+       y[t] = __low2float(two) + __high2float(two);
+     },
+     [](int t) { return float(2 * (t + 1) + 6); }},
+    {"__nv_bfloat16",
+     [](float* y, const float* x, int t) {
+       __nv_bfloat162 two = __floats2bfloat162_rn(x[t], 1.0f / 3);
+       y[t] = __bfloat162float(two.x) + __bfloat162float(two.y);
+     },
+     [](int t) { return float(t + 1) + float(bf16(1.0f / 3)); }},
+};
+
+__constant__ float offsets[32];
+
+const Word threads[] = {
+    {"__ldg",
+     [](float* y, const float* x, int t) { y[t] = __ldg(x + t) + __ldg(reinterpret_cast<const float4*>(x)).w; },
+     [](int t) { return float(t + 5); }},
+    {"__ldcs", [](float* y, const float* x, int t) { __stcs(y + t, __ldcs(&x[t])); },
+     [](int t) { return float(t + 1); }},
+    {"__constant__", [](float* y, const float* x, int t) { y[t] = offsets[t] + x[t]; },
+     [](int t) { return float(11 * t + 1); }},
+    {"dynamic_shared",
+     [](float* y, const float* x, int t) {
+       float* tile = dynamic_shared<float>();
+       tile[t] = x[t];
+       __syncthreads();
+       y[t] = tile[31 - t];
+     },
+     [](int t) { return float(32 - t); }},
+    {"__syncthreads_count", [](float* y, const float*, int t) { y[t] = float(__syncthreads_count(t < 5)); },
+     [](int) { return 5.0f; }},
+    {"__threadfence",
+     [](float* y, const float*, int t) {
+       __threadfence();
+       __threadfence_block();
+       y[t] = 1;
+     },
+     [](int) { return 1.0f; }},
+    {"atomicAdd", [](float* y, const float* x, int) { atomicAdd(y, x[0]); }, [](int t) { return t == 0 ? 32.0f : 0; }},
+    {"atomicSub",
+     [](float* y, const float*, int t) {
+       __shared__ int left;
+       if (t == 0) left = 40;
+       __syncwarp();
+       atomicSub(&left, 1);
+       __syncwarp();
+       y[t] = float(left);
+     },
+     [](int) { return 8.0f; }},
+    {"atomicMin_and_atomicMax",
+     [](float* y, const float*, int t) {
+       __shared__ int least, most;
+       if (t == 0) least = most = 7;
+       __syncthreads();
+       atomicMin(&least, t);
+       atomicMax(&most, t);
+       __syncthreads();
+       y[t] = float(100 * most + least);
+     },
+     [](int) { return 3100.0f; }},
+    {"atomicAnd",
+     [](float* y, const float*, int t) {
+       __shared__ unsigned bits;
+       if (t == 0) bits = ~0u;
+       __syncthreads();
+       if (t % 4) atomicAnd(&bits, ~(1u << t));
+       __syncthreads();
+       y[t] = float(bits);
+     },
+     [](int) { return float(0x11111111u); }},
+    {"atomicOr",
+     [](float* y, const float*, int t) {
+       __shared__ unsigned bits;
+       if (t == 0) bits = 0;
+       __syncthreads();
+       if (t < 5) atomicOr(&bits, 1u << t);
+       __syncthreads();
+       y[t] = float(bits);
+     },
+     [](int) { return 31.0f; }},
+    {"atomicXor",
+     [](float* y, const float*, int t) {
+       __shared__ unsigned bits;
+       if (t == 0) bits = 1;
+       __syncthreads();
+       atomicXor(&bits, t < 5 ? 2u : 0u);
+       __syncthreads();
+       y[t] = float(bits);
+     },
+     [](int) { return 3.0f; }},
+    {"atomicCAS",
+     [](float* y, const float* x, int t) {  // the way to add what has no atomicAdd
+       __shared__ int sum;
+       if (t == 0) sum = __float_as_int(0);
+       __syncthreads();
+       for (int seen = 0, old;; seen = old) {
+         old = atomicCAS(&sum, seen, __float_as_int(__int_as_float(seen) + x[t]));
+         if (old == seen) break;
+       }
+       __syncthreads();
+       y[t] = __int_as_float(sum);
+     },
+     [](int) { return 32.0f * 33 / 2; }},
+    {"atomicExch",
+     [](float* y, const float*, int t) {
+       __shared__ int last;
+       if (t == 0) last = -1;
+       __syncthreads();
+       y[t] = float(atomicExch(&last, t));
+     },
+     [](int t) { return float(t - 1); }},
+    {"atomicInc",
+     [](float* y, const float*, int t) {
+       __shared__ unsigned count;
+       if (t == 0) count = 0;
+       __syncthreads();
+       y[t] = float(atomicInc(&count, 7));
+     },
+     [](int t) { return float(t % 8); }},
+    {"__shfl_sync", [](float* y, const float* x, int t) { y[t] = __shfl_sync(0xffffffff, x[t], 4); },
+     [](int) { return 5.0f; }},
+    {"__shfl_up_sync", [](float* y, const float* x, int t) { y[t] = __shfl_up_sync(0xffffffff, x[t], 1); },
+     [](int t) { return float(t ? t : 1); }},
+    {"__shfl_down_sync", [](float* y, const float* x, int t) { y[t] = __shfl_down_sync(0xffffffff, x[t], 1, 16); },
+     [](int t) { return float(t % 16 == 15 ? t + 1 : t + 2); }},
+    {"__shfl_xor_sync",
+     [](float* y, const float* x, int t) {
+       float sum = x[t];
+       for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffff, sum, d);
+       y[t] = sum;
+     },
+     [](int) { return 528.0f; }},
+    {"__ballot_sync", [](float* y, const float*, int t) { y[t] = float(__ballot_sync(0xffffffff, t < 4)); },
+     [](int) { return 15.0f; }},
+    {"__any_and_all_sync",
+     [](float* y, const float*, int t) {
+       y[t] = float(__any_sync(0xffffffff, t == 3) * 2 + __all_sync(0xffffffff, t < 31));
+     },
+     [](int) { return 2.0f; }},
+    {"__activemask",
+     [](float* y, const float*, int t) {
+       y[t] = 0;
+       if (t % 2) y[t] = float(__popc(__activemask()));
+     },
+     [](int t) { return t % 2 ? 16.0f : 0.0f; }},
+    {"__reduce_add_sync",
+     [](float* y, const float*, int t) {
+       y[t] = float(__reduce_add_sync(0xffffffff, t) + 1000 * __reduce_max_sync(0xffffffff, t - 40));
+     },
+     [](int) { return 496.0f - 9000.0f; }},
+    {"__match_any_sync",
+     [](float* y, const float*, int t) {
+       int all = 1;
+       unsigned same = __match_any_sync(0xffffffff, t % 8);
+       __match_all_sync(0xffffffff, t / 31, &all);
+       y[t] = float(__popc(same) + all);
+     },
+     [](int) { return 4.0f; }},
+    {"cg::thread_block",
+     [](float* y, const float* x, int t) {
+       __shared__ float tile[32];
+       cg::thread_block block = cg::this_thread_block();
+       tile[block.thread_rank()] = x[t];
+       block.sync();
+       y[t] = tile[(block.thread_rank() + 1) % block.size()] + float(cg::this_grid().size());
+     },
+     [](int t) { return float(t == 31 ? 1 : t + 2) + 32; }},
+    {"cg::tiled_partition",
+     [](float* y, const float* x, int t) {
+       auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+       auto tile = cg::tiled_partition<8>(warp);
+       y[t] = tile.shfl(x[t], 0) + float(tile.meta_group_rank()) + float(tile.ballot(tile.thread_rank() == 2));
+     },
+     [](int t) { return float(t / 8 * 8 + 1 + t / 8 + 4); }},
+    {"cg::coalesced_threads",
+     [](float* y, const float*, int t) {
+       y[t] = -1;
+       if (t % 3 == 0) {
+         cg::coalesced_group group = cg::coalesced_threads();
+         y[t] = float(group.thread_rank() + 100 * group.size()) + group.shfl_down(0.0f, 1);
+       }
+     },
+     [](int t) { return t % 3 ? -1.0f : float(t / 3 + 1100); }},
+    {"cg::reduce",
+     [](float* y, const float* x, int t) {
+       auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+       y[t] = cg::reduce(tile, x[t], cg::plus<float>()) + cg::reduce(tile, x[t], cg::greater<float>());
+     },
+     [](int t) { return t < 16 ? 136.0f + 16 : 392.0f + 32; }},
+};
+
+const Launch how;
+
+}  // namespace
+
+std::span<const Word> number_words() { return numbers; }
+std::span<const Word> thread_words() { return threads; }
+void run_word(const Word& word, float* y, const float* x) {
+  float tens[32];
+  for (int t = 0; t < 32; ++t) tens[t] = float(10 * t);
+  cudaMemcpyToSymbol(offsets, tens, sizeof(tens));
+  launch<word_kernel>(how, {1, 32, 32 * sizeof(float)}, word.use, y, x);
+}
+
+}  // namespace shardgrad::test

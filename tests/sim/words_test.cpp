@@ -1,0 +1,101 @@
+// CUDA's everyday words do on the simulator what CUDA says of them, and kernels as books have them run as they stand.
+
+#include <cmath>
+
+#include <shardgrad/core/dtype.h>
+
+#include "tests/sim/simulated.h"
+#include "tests/sim/words.h"
+
+namespace shardgrad::test {
+namespace {
+
+class EverydayWord : public ::testing::TestWithParam<Word> {};
+
+TEST_P(EverydayWord, Behaves) {
+  sim::Operands operands;
+  Operand<float> x(32, 1.0f), y(32);
+  y.values.assign(32, 0.0f);
+  run_word(GetParam(), y.out(operands), x.in(operands));
+  for (int t = 0; t < 32; ++t) EXPECT_NEAR(y.values[size_t(t)], GetParam().expected(t), 2e-5f * float(t + 1)) << t;
+}
+auto name_of = [](const auto& one) {
+  std::string name = one.param.name;
+  std::erase(name, ':');
+  return name;
+};
+INSTANTIATE_TEST_SUITE_P(Numbers, EverydayWord, ::testing::ValuesIn(number_words()), name_of);
+INSTANTIATE_TEST_SUITE_P(Threads, EverydayWord, ::testing::ValuesIn(thread_words()), name_of);
+
+TEST(EverydayWords, AreAsManyAsPromised) { EXPECT_GE(number_words().size() + thread_words().size(), 45u); }
+
+class Book : public ::testing::Test {
+ protected:
+  sim::Operands operands;
+};
+
+TEST_F(Book, VectorAddMovesFourAtATime) {
+  Operand<float> a(1000, 1.0f), b(1000, 5.0f), c(1000);
+  run_vector_add(c.out(operands), a.in(operands), b.in(operands), 1000);
+  for (size_t i = 0; i < 1000; ++i) ASSERT_EQ(c.values[i], float(2 * i + 6));
+}
+
+TEST_F(Book, TiledProductOfASizeThatIsNoMultipleOfTheTile) {
+  constexpr size_t n = 37;
+  Operand<float> a(n * n, 1.0f), b(n * n), c(n * n);
+  for (size_t i = 0; i < n * n; ++i) a.values[i] = float(i % 7), b.values[i] = float(i % 5);
+  run_tiled_product(c.out(operands), a.in(operands), b.in(operands), int(n));
+  for (size_t i = 0; i < n * n; ++i) {
+    float sum = 0;
+    for (size_t k = 0; k < n; ++k) sum += a.values[i / n * n + k] * b.values[k * n + i % n];
+    ASSERT_EQ(c.values[i], sum) << i;
+  }
+}
+
+TEST_F(Book, BlockSumsByShuffles) {
+  Operand<float> x(2000, 1.0f), sums(3);
+  run_block_sums(sums.out(operands), x.in(operands), 2000, 3);
+  EXPECT_EQ(sums.values[0] + sums.values[1] + sums.values[2], 2000.0f * 2001 / 2);
+}
+
+TEST_F(Book, HistogramOfBytes) {
+  Operand<unsigned char> x(4096);
+  Operand<unsigned> counts(256);
+  counts.values.assign(256, 0);
+  run_histogram_of_bytes(counts.out(operands), x.in(operands), 4096);
+  EXPECT_EQ(counts.values, std::vector<unsigned>(256, 16));
+}
+
+TEST_F(Book, SoftmaxByCooperativeGroups) {
+  constexpr size_t rows = 6, columns = 50;
+  Operand<float> x(rows * columns), y(rows * columns);
+  for (size_t i = 0; i < rows * columns; ++i) x.values[i] = float(i % 11);
+  run_softmax(y.out(operands), x.in(operands), int(rows), int(columns));
+  for (size_t i = 0; i < rows * columns; ++i) {
+    double sum = 0;
+    for (size_t k = 0; k < columns; ++k) sum += std::exp(double(x.values[i / columns * columns + k]));
+    ASSERT_NEAR(y.values[i], std::exp(double(x.values[i])) / sum, 1e-6);
+  }
+}
+
+TEST_F(Book, StencilWithConstantWeights) {
+  Operand<float> x(300, 1.0f), y(300);
+  float weights[] = {1, 2, 3, 4, 5, 6, 7};
+  run_stencil(y.out(operands), x.in(operands), weights, 300);
+  for (int i = 0; i < 300; ++i) {
+    float sum = 0;
+    for (int k = -3; k <= 3; ++k)
+      if (i + k >= 0 && i + k < 300) sum += weights[k + 3] * float(i + k + 1);
+    ASSERT_EQ(y.values[size_t(i)], sum);
+  }
+}
+
+TEST_F(Book, HalvesInTwos) {
+  Operand<unsigned short> x(64), y(64);
+  for (size_t i = 0; i < 64; ++i) x.values[i] = f16(float(i)).bits, y.values[i] = f16(1.0f).bits;
+  run_half_axpy(y.out(operands), x.in(operands), 0.5f, 64);
+  for (size_t i = 0; i < 64; ++i) ASSERT_EQ(y.values[i], f16(float(i) / 2 + 1).bits);
+}
+
+}  // namespace
+}  // namespace shardgrad::test
