@@ -25,7 +25,12 @@
 #define __host__
 #define __forceinline__ inline
 #define __align__(bytes) __attribute__((aligned(bytes)))
+// As many bytes before a function as threads are allowed: what it says is in the program then, for KernelRecord.
+#if defined(__x86_64__) && !defined(__clang__)
+#define __launch_bounds__(threads, ...) __attribute__((patchable_function_entry((threads), (threads))))
+#else
 #define __launch_bounds__(...)
+#endif
 // Other data of the program a kernel may only read, too.
 #define __constant__
 // One block at a time runs in a thread of the host, so a block's shared memory is that thread's.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 struct uint3 {
@@ -16,6 +17,12 @@ struct dim3 {
   constexpr dim3(uint3 index) : x(index.x), y(index.y), z(index.z) {}
   constexpr operator uint3() const { return {x, y, z}; }
 };
+
+// Of this library; null where it has no such functions.
+extern "C" {
+[[gnu::weak, gnu::visibility("hidden")]] extern const char* const __start___patchable_function_entries[];
+[[gnu::weak, gnu::visibility("hidden")]] extern const char* const __stop___patchable_function_entries[];
+}
 
 namespace shardgrad::sim {
 
@@ -29,8 +36,10 @@ struct Config {
 /// kernels never ran.
 class KernelRecord {
  public:
-  explicit KernelRecord(const char* pretty);
+  KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded);
   const std::string& name() const { return name_; }
+  /// The most threads of a block that its __launch_bounds__ allows; 0 where it has none.
+  int most_threads() const { return most_threads_; }
   uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   void count() { launches_.fetch_add(1, std::memory_order_relaxed); }
   /// All of them, as a linked list.
@@ -39,12 +48,19 @@ class KernelRecord {
 
  private:
   std::string name_;
+  int most_threads_;
   std::atomic<uint64_t> launches_{0};
   const KernelRecord* next_;
 };
 
 template <auto Kernel> const char* pretty_name() { return __PRETTY_FUNCTION__; }
-template <auto Kernel> struct RecordOf { static inline KernelRecord record{pretty_name<Kernel>()}; };
+/// The library's functions with __launch_bounds__ (language.h): where the bytes before each of them begin.
+inline std::span<const char* const> bounded_functions() {
+  return {__start___patchable_function_entries, __stop___patchable_function_entries};
+}
+template <auto Kernel> struct RecordOf {
+  static inline KernelRecord record{pretty_name<Kernel>(), reinterpret_cast<const void*>(Kernel), bounded_functions()};
+};
 
 /// Runs body(data) once for every thread of the grid; `bytes` is the size of data, the kernel's arguments. Throws
 /// Error(internal) on the first fault.

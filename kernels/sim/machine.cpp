@@ -23,7 +23,17 @@ std::string text_of(uint3 index) { return concat('(', index.x, ", ", index.y, ",
 
 }  // namespace
 
-KernelRecord::KernelRecord(const char* pretty) : name_(kernel_name(pretty)), next_(first_record) {
+// The bytes before a function are one-byte instructions that do nothing.
+static int bytes_before(const void* function, std::span<const char* const> bounded) {
+  const char* entry = static_cast<const char*>(function);
+  for (const char* begin : bounded)
+    if (begin < entry && entry - begin <= kMaxThreads && std::all_of(begin, entry, [](char c) { return c == '\x90'; }))
+      return int(entry - begin);
+  return 0;
+}
+
+KernelRecord::KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded)
+    : name_(kernel_name(pretty)), most_threads_(bytes_before(entry, bounded)), next_(first_record) {
   first_record = this;
 }
 const KernelRecord* KernelRecord::first() { return first_record; }
@@ -42,13 +52,15 @@ Machine& Machine::mine() {
 void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes) {
   if (volume(config.grid) == 0) return;
   kernel.count();
-  Machine::mine().run(kernel.name(), config, body, data, bytes);
+  Machine::mine().run(kernel, config, body, data, bytes);
 }
 
-void Machine::check_config(const Config& c) const {
+void Machine::check_config(const Config& c, int most_threads) const {
   uint64_t threads = volume(c.block);
   SG_CHECK(threads >= 1 && threads <= kMaxThreads && c.block.z <= 64, *kernel_, ": a block of ", c.block.x, " x ",
            c.block.y, " x ", c.block.z, " threads is not possible; a GPU takes up to 1024, 64 along z");
+  SG_CHECK(most_threads == 0 || threads <= uint64_t(most_threads), *kernel_, ": a block of ", c.block.x, " x ",
+           c.block.y, " x ", c.block.z, " threads; the kernel's __launch_bounds__ allow ", most_threads);
   SG_CHECK(c.grid.x < (1u << 31) && c.grid.y < 65536 && c.grid.z < 65536, *kernel_, ": a grid of ", c.grid.x, " x ",
            c.grid.y, " x ", c.grid.z, " blocks is not possible; a GPU takes up to 2^31 - 1 along x, 65535 along y, z");
   SG_CHECK(c.shared <= kSharedOfBlock, *kernel_, ": ", c.shared,
@@ -87,13 +99,13 @@ void Machine::make_regions(const Config& config, const void* data, size_t bytes)
   for (const uint3* builtin : {&threadIdx, &blockIdx, &blockDim, &gridDim}) readable(builtin, sizeof(uint3));
 }
 
-void Machine::run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data,
+void Machine::run(const KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data,
                   size_t bytes) {
-  SG_CHECK(!running_, kernel, ": a kernel cannot launch a kernel");
+  SG_CHECK(!running_, kernel.name(), ": a kernel cannot launch a kernel");
   KeepSubnormals as_a_gpu_does;
-  kernel_ = &kernel;
-  kernel_base_ = base_name(kernel);
-  check_config(config);
+  kernel_ = &kernel.name();
+  kernel_base_ = base_name(kernel.name());
+  check_config(config, kernel.most_threads());
   make_regions(config, data, bytes);
   body_ = body;
   data_ = data;

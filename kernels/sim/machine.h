@@ -86,7 +86,7 @@ class [[gnu::visibility("hidden")]] Machine {
   /// The calling thread's machine.
   static Machine& mine();
 
-  void run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes);
+  void run(const KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes);
   void access(uintptr_t address, size_t bytes, Access how, Code code, bool aligned);
   int barrier(bool vote, Code code);
   uint64_t warp_op(WarpOp op, unsigned mask, uint64_t value, int source, Code code);
@@ -100,7 +100,7 @@ class [[gnu::visibility("hidden")]] Machine {
 
  private:
   // machine.cpp: the order in which threads run
-  void check_config(const Config& config) const;
+  void check_config(const Config& config, int most_threads) const;
   void make_regions(const Config& config, const void* data, size_t bytes);
   void run_block(uint32_t index);
   bool run_warp(int first);

@@ -98,6 +98,8 @@ __global__ void votes_in_both_branches_kernel(float* y) {
   y[threadIdx.x] = float(votes);
 }
 
+template <int most> __global__ void __launch_bounds__(most, 2) bounded_kernel(float* y) { y[threadIdx.x] = 1; }
+
 const Launch how;
 
 const Faulty kernels[] = {
@@ -149,5 +151,11 @@ const Faulty kernels[] = {
 }  // namespace
 
 std::span<const Faulty> faulty_kernels() { return kernels; }
+void run_bounded(float* y, int bound, int threads) {
+  if (bound == 96)
+    launch<bounded_kernel<96>>(how, {1, unsigned(threads)}, y);
+  else
+    launch<bounded_kernel<256>>(how, {1, unsigned(threads)}, y);
+}
 
 }  // namespace shardgrad::test

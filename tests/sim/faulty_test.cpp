@@ -27,5 +27,28 @@ TEST_P(FaultyKernel, IsReported) {
 INSTANTIATE_TEST_SUITE_P(All, FaultyKernel, ::testing::ValuesIn(faulty_kernels()),
                          [](const auto& one) { return std::string(one.param.kernel); });
 
+class BoundedKernel : public ::testing::Test {
+ protected:
+  sim::Operands operands;
+  Operand<float> y{4096};
+};
+
+TEST_F(BoundedKernel, TakesNoMoreThreadsThanItSays) {
+#if !defined(__x86_64__) || defined(__clang__)
+  GTEST_SKIP() << "only gcc on x86-64 keeps __launch_bounds__";
+#endif
+  y.out(operands);
+  for (int bound : {96, 256}) {
+    run_bounded(y.values.data(), bound, bound);
+    try {
+      run_bounded(y.values.data(), bound, bound + 32);
+      FAIL() << "no fault";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), concat("bounded_kernel<", bound, ">: a block of ", bound + 32,
+                                     " x 1 x 1 threads; the kernel's __launch_bounds__ allow ", bound));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shardgrad::test

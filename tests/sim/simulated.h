@@ -28,6 +28,8 @@ struct Faulty {
 };
 std::span<const Faulty> faulty_kernels();  ///< in faulty.cu, where the lines at fault end in the comment "fault"
 
+void run_bounded(float* y, int bound, int threads);  ///< of 96 or 256; also there
+
 /// Memory as an operation's operands have it: exactly as long as the elements.
 template <class T> struct Operand {
   std::vector<T> values;
