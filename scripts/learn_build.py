@@ -38,7 +38,8 @@ class Build:
         if yours.suffix == ".cu":
             host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
             self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
-            compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", *self.gnu_only("-gno-statement-frontiers"),
+            compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", "-ftrivial-auto-var-init=pattern",
+                         *self.gnu_only("-gno-statement-frontiers", "-fsanitize=bounds,alignment"),
                          f"-I{ROOT / 'kernels/sim/include'}", "-x", "c++"]  # as cmake/shardgrad-kernels.cmake
             compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
         else:
@@ -70,8 +71,8 @@ class Build:
                 raise NotBuilt(done.stderr[:4000])
         stamp.write_text(strictly if strict else made_of.hexdigest())
 
-    def gnu_only(self, option):
-        return [option] if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
+    def gnu_only(self, *options):
+        return list(options) if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
 
     def make_simulator(self):
         """What rungs with kernels run on, and the quickstart has not built: by CMake, unless it is there and up to date."""

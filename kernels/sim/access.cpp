@@ -10,6 +10,8 @@
 #include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/sim/machine.h>
 
+extern __thread uint3 blockIdx;
+
 namespace shardgrad::sim {
 namespace {
 
@@ -261,6 +263,40 @@ void Machine::check_same_value() {
   same_value_.reset();
   if (std::memcmp(reinterpret_cast<void*>(second.address), second.old.data(), second.bytes) != 0)
     fault(std::move(second.fault));
+}
+
+// What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). A sum with
+// other numbers is still this one, as it is that large.
+static bool is_unset_local(DType dtype, const char* at) {
+#ifdef __clang__
+  constexpr unsigned char of_float = 0xff, of_integer = 0xaa;
+#else
+  constexpr unsigned char of_float = 0xfe, of_integer = 0xfe;
+#endif
+  if (dtype == DType::bf16 || dtype == DType::f16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    return bits == of_float * 0x0101 || (bits == 0xfeff && dtype == DType::bf16);  // rounded
+  }
+  unsigned char byte = is_floating(dtype) ? of_float : of_integer;
+  return std::all_of(at, at + size_of(dtype), [=](char c) { return static_cast<unsigned char>(c) == byte; });
+}
+
+void Machine::check_locals() {
+  for (const Region& region : regions_)
+    if (region.cells && region.kind == Region::Kind::global && region.dtype != DType::u8) check_locals(region);
+}
+void Machine::check_locals(const Region& region) {
+  for (uintptr_t at = region.begin; at < region.end; at += size_of(region.dtype)) {
+    if (!is_unset_local(region.dtype, reinterpret_cast<const char*>(at))) [[likely]]
+      continue;
+    const Cell& cell = region.cell(at & ~uintptr_t(3));
+    if (cell.era != launch_ || !cell.write_mask || cell.write.block < first_block_) continue;
+    blockIdx = index_in(grid_, cell.write.block - first_block_);
+    return set_fault(cell.write.thread,
+                     {cell.write.code, concat("writes to ", region.what, " at byte ", at - region.begin,
+                                              " what a local variable holds that nobody has set")});
+  }
 }
 
 // A copy may take place at any time until it is waited for: both ends of that time count as its write, and in between

@@ -1,6 +1,10 @@
 // The functions that a compiler calls for every access in code compiled with -fsanitize=thread. They are the
 // sanitizer's interface, here with the simulator behind it. Outside a simulated thread they do nothing.
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include <shardgrad/kernels/sim/machine.h>
 
 namespace shardgrad::sim {
@@ -21,6 +25,32 @@ void copy_later(void* to, const void* from, size_t bytes, const void* code) {
   Machine::running()->copy_later({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,
                                   reinterpret_cast<Code>(code) - 1, 0});
 }
+// --- what the compiler checks itself (-fsanitize=bounds,alignment): the layout of what it tells is its own -----------
+
+struct CheckedType {
+  uint16_t kind, info;  // of integers: log2 of the bits, and in bit 0 whether they have a sign
+  char name[1];
+};
+struct CheckedPlace {
+  const char* file;
+  unsigned line, column;
+};
+struct CheckedIndex {
+  CheckedPlace at;
+  const CheckedType *array, *index;
+};
+struct CheckedPointer {
+  CheckedPlace at;
+  const CheckedType* type;
+  uint8_t log_alignment, use;
+};
+
+[[noreturn]] void refuse(const CheckedPlace& at, const std::string& what) {
+  if (Machine* machine = Machine::running()) machine->fault({machine->places().code_of({at.file, at.line}), what});
+  std::fprintf(stderr, "%s:%u: %s\n", at.file, at.line, what.c_str());
+  std::abort();
+}
+
 void close_copies() { Machine::running()->close_copies(); }
 void await_copies(int still_open) { Machine::running()->await_copies(still_open); }
 
@@ -28,6 +58,7 @@ void await_copies(int still_open) { Machine::running()->await_copies(still_open)
 
 using shardgrad::sim::Access;
 using shardgrad::sim::observe;
+using shardgrad::sim::refuse;
 
 extern "C" {
 
@@ -80,6 +111,17 @@ SG_ATOMIC_HOOKS(8, uint8_t)
 SG_ATOMIC_HOOKS(32, uint32_t)
 SG_ATOMIC_HOOKS(64, uint64_t)
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+void __ubsan_handle_out_of_bounds(const shardgrad::sim::CheckedIndex* index, uintptr_t value) {
+  int unused = 64 - (1 << (index->index->info >> 1));
+  auto signed_value = static_cast<int64_t>(uint64_t(value) << unused) >> unused;
+  std::string number = index->index->info & 1 ? std::to_string(signed_value) : std::to_string(value);
+  refuse(index->at, "uses element " + number + " of an array " + index->array->name);
+}
+void __ubsan_handle_type_mismatch_v1(const shardgrad::sim::CheckedPointer* pointer, uintptr_t) {
+  refuse(pointer->at, shardgrad::concat("uses an address that is not a multiple of ", 1 << pointer->log_alignment,
+                                        " for ", pointer->type->name));
+}
 
 // clang calls these for copies of memory.
 void* __tsan_memcpy(void* to, const void* from, size_t bytes) {

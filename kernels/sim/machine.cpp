@@ -16,9 +16,6 @@ constinit const KernelRecord* first_record = nullptr;
 
 uint64_t volume(dim3 d) { return uint64_t(d.x) * d.y * d.z; }
 
-// The index with this number in a box, x fastest.
-uint3 index_in(dim3 box, uint32_t number) { return {number % box.x, number / box.x % box.y, number / box.x / box.y}; }
-
 std::string text_of(uint3 index) { return concat('(', index.x, ", ", index.y, ", ", index.z, ')'); }
 
 }  // namespace
@@ -89,6 +86,7 @@ void Machine::make_regions(const Config& config, const void* data, size_t bytes)
       if (range.writable != writable) continue;
       Cell* own = writable ? global_cells_.data() + cells : nullptr;
       regions_.push_back({range.begin, range.end, Region::Kind::global, writable, own, range.what, ""});
+      regions_.back().dtype = range.dtype;
       if (writable) cells += cells_for(range.begin, range.end);
     }
   auto readable = [&](const void* at, size_t size) {
@@ -123,6 +121,7 @@ void Machine::run(const KernelRecord& kernel, const Config& config, void (*body)
   faulted_ = false;
   uint32_t blocks = uint32_t(volume(config.grid));
   for (uint32_t b = 0; b < blocks && !faulted_; ++b) run_block(b);
+  if (!faulted_) check_locals();
   if (!faulted_) return;
   free_stacks_.clear();  // the threads that were on the others will never go on
   for (int i = kMaxThreads; i-- > 0;) free_stacks_.push_back(i);

@@ -54,6 +54,11 @@ struct Fibre {
   int copy_groups = 0;  // closed ones
 };
 
+/// The index with this number in a box, x fastest.
+inline uint3 index_in(dim3 box, uint32_t number) {
+  return {number % box.x, number / box.x % box.y, number / box.x / box.y};
+}
+
 /// What a kernel did wrong. In `text`, '@' stands for the place `other`.
 struct Fault {
   Code code = 0;
@@ -94,6 +99,8 @@ class [[gnu::visibility("hidden")]] Machine {
   void close_copies() { ++fibres_[size_t(current_)].copy_groups; }
   void await_copies(int still_open);
   void fence() { fibres_[size_t(current_)].fenced = true; }
+  /// Ends the launch with a fault of the running thread.
+  [[noreturn]] void fault(Fault fault);
   Places& places() { return places_; }
   void* dynamic_shared() { return dynamic_.data(); }
   int lane() const { return current_ % kWarp; }
@@ -111,7 +118,6 @@ class [[gnu::visibility("hidden")]] Machine {
   static void fibre_main();
   void finish_thread();
   void set_fault(int thread, Fault fault);
-  [[noreturn]] void fault(Fault fault);
   std::string describe(int thread) const;
   std::string report() const;
   // meet.cpp: barriers and warp operations
@@ -139,6 +145,8 @@ class [[gnu::visibility("hidden")]] Machine {
   void publish_or_acquire();
   Fault race(const Region& region, const Stamp& before, const char* did, Access how, Code code) const;
   void check_same_value();
+  void check_locals();
+  void check_locals(const Region& region);
 
   struct Published {
     uint32_t epoch = 0;

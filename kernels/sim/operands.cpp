@@ -12,9 +12,9 @@ Operands::Operands() : outer_(newest) { newest = this; }
 Operands::~Operands() { newest = outer_; }
 Operands* Operands::current() { return newest; }
 
-void Operands::add(const void* begin, size_t bytes, bool writable, const char* what) {
+void Operands::add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype) {
   auto address = reinterpret_cast<uintptr_t>(begin);
-  if (bytes > 0) ranges_.push_back({address, address + bytes, writable, what});
+  if (bytes > 0) ranges_.push_back({address, address + bytes, writable, what, dtype});
 }
 
 void Operands::remove(const void* begin) {

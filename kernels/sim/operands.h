@@ -18,6 +18,7 @@ struct Range {
   uintptr_t begin, end;
   bool writable;
   const char* what;  ///< "input", "output" or "scratch memory"
+  DType dtype;       ///< of its elements; u8 where that is not known
 };
 
 /// Declares memory to the simulator for a scope of the calling thread; the newest scope counts.
@@ -26,10 +27,10 @@ class Operands {
   Operands();
   ~Operands();
   Operands(const Operands&) = delete;
-  void note(const View& view) { add(view.data, view.bytes(), false, "input"); }
-  void note(const OutView& view) { add(view.data, view.bytes(), true, "output"); }
+  void note(const View& view) { add(view.data, view.bytes(), false, "input", view.dtype); }
+  void note(const OutView& view) { add(view.data, view.bytes(), true, "output", view.dtype); }
   template <class T> void note(const T&) {}  // scalars
-  void add(const void* begin, size_t bytes, bool writable, const char* what);
+  void add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype = DType::u8);
   void remove(const void* begin);
   const std::vector<Range>& ranges() const { return ranges_; }
   /// The calling thread's newest, or null.

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <shardgrad/core/dtype.h>
+
 namespace shardgrad::sim {
 
 /// A place in the code: the address of an instruction, or the number of a SourceLine (see Places).
@@ -56,6 +58,7 @@ struct Region {
   const char* owner = "";     ///< the kernel that alone may touch it; empty: any
   const char* function = "";  ///< of a shared variable: the function in which it stands
   size_t function_bytes = 0;  ///< of all shared variables of that function
+  DType dtype = DType::u8;    ///< of the elements; u8 where that is not known
   uint32_t launch = 0;        ///< the last one that has touched it
   bool holds(uintptr_t address, size_t bytes) const { return address >= begin && address + bytes <= end; }
   Cell& cell(uintptr_t word) const { return cells[(word - (begin & ~uintptr_t(3))) / 4]; }

@@ -98,6 +98,39 @@ __global__ void votes_in_both_branches_kernel(float* y) {
   y[threadIdx.x] = float(votes);
 }
 
+__global__ void a_local_is_not_set_kernel(float* y, const float* x, int taps) {
+  float window[4], sum = 0;
+  for (int i = 0; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];
+  for (int i = 0; i < 4; ++i) sum += window[i];
+  y[threadIdx.x] = sum;  // fault
+}
+
+__global__ void a_local_overrun_kernel(float* y, const float* x, int taps) {
+  float window[4] = {};
+  for (int i = 0; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];  // fault
+  y[threadIdx.x] = window[0] + window[3];
+}
+
+__global__ void a_local_underrun_kernel(float* y, const float* x) {
+  float row[8];
+  for (int i = 0; i < 8; ++i) row[i] = x[i];
+  y[threadIdx.x] = row[int(threadIdx.x) - 1];  // fault
+}
+
+__global__ void a_halo_kernel(float* y, const float* x) {
+  __shared__ float tile[64];
+  int t = int(threadIdx.x);
+  tile[t] = x[t];
+  __syncthreads();
+  y[t] = tile[t] + tile[t + 1];  // fault
+}
+
+__global__ void an_odd_row_of_vectors_kernel(float* y, const float* x, int columns) {
+  const float4* row = reinterpret_cast<const float4*>(x + threadIdx.x * unsigned(columns));
+  float4 v = row[0];  // fault
+  y[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+
 template <int most> __global__ void __launch_bounds__(most, 2) bounded_kernel(float* y) { y[threadIdx.x] = 1; }
 
 const Launch how;
@@ -141,6 +174,28 @@ const Faulty kernels[] = {
      "lanes that do not come: thread (31, 0, 0) is in a warp operation",
      [](float* y, const float*) {
        launch<shuffles_in_both_branches_kernel>(how, {1, 32}, y);
+     }},
+    {"a_local_is_not_set_kernel", "(0, 0, 0)",
+     "writes to output at byte 0 what a local variable holds that nobody has set",
+     [](float* y, const float* x) {
+       launch<a_local_is_not_set_kernel>(how, {1, 32}, y, x, 3);
+     }},
+    {"a_local_overrun_kernel", "(0, 0, 0)", "uses element 4 of an array 'float",
+     [](float* y, const float* x) {
+       launch<a_local_overrun_kernel>(how, {1, 32}, y, x, 5);
+     }},
+    {"a_local_underrun_kernel", "(0, 0, 0)", "uses element -1 of an array 'float",
+     [](float* y, const float* x) {
+       launch<a_local_underrun_kernel>(how, {1, 32}, y, x);
+     }},
+    {"a_halo_kernel", "(63, 0, 0)", "uses element 64 of an array 'float",
+     [](float* y, const float* x) {
+       launch<a_halo_kernel>(how, {1, 64}, y, x);
+     }},
+    {"an_odd_row_of_vectors_kernel", "(1, 0, 0)",
+     "uses an address that is not a multiple of 16 for 'const struct float4'",
+     [](float* y, const float* x) {
+       launch<an_odd_row_of_vectors_kernel>(how, {1, 32}, y, x, 30);
      }},
     {"votes_in_both_branches_kernel", "(0, 0, 0)", "lanes that do not come: thread (31, 0, 0) is in a warp operation",
      [](float* y, const float*) {

@@ -86,7 +86,8 @@ __global__ void vector_copy_kernel(float* y, const float* x, int n) {
 
 __global__ void overrun_of_static_shared_kernel(float* y) {
   __shared__ float tile[64];
-  tile[threadIdx.x] = 1;  // fault
+  float* at = tile;     // of arrays themselves the compiler checks the index
+  at[threadIdx.x] = 1;  // fault
   __syncthreads();
   y[threadIdx.x] = tile[threadIdx.x];
 }

@@ -39,7 +39,8 @@ template <class T> struct Operand {
     return values.data();
   }
   T* out(sim::Operands& operands) {
-    operands.add(values.data(), values.size() * sizeof(T), true, "output");
+    DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::u8;
+    operands.add(values.data(), values.size() * sizeof(T), true, "output", dtype);
     return values.data();
   }
 };
