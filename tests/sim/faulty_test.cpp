@@ -1,4 +1,4 @@
-// Every kernel of faulty.cu is reported with block, thread and line.
+// Every kernel of faulty.cu is reported with block, thread and line, and none of tricky.cu is.
 
 #include <gmock/gmock.h>
 
@@ -26,6 +26,20 @@ TEST_P(FaultyKernel, IsReported) {
 }
 INSTANTIATE_TEST_SUITE_P(All, FaultyKernel, ::testing::ValuesIn(faulty_kernels()),
                          [](const auto& one) { return std::string(one.param.kernel); });
+
+class TrickyKernel : public ::testing::TestWithParam<Tricky> {};
+
+TEST_P(TrickyKernel, IsLeftAlone) {
+  sim::Operands operands;
+  Operand<float> x(4096, 1.0f), y(4096);
+  y.values.assign(4096, 0.0f);
+  const float* from = x.in(operands);
+  float* to = y.out(operands);
+  EXPECT_EQ(fault_of([&] { GetParam().run(to, from); }), "no fault");
+  EXPECT_EQ(y.values[5], GetParam().fifth);
+}
+INSTANTIATE_TEST_SUITE_P(All, TrickyKernel, ::testing::ValuesIn(tricky_kernels()),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 class BoundedKernel : public ::testing::Test {
  protected:

@@ -28,6 +28,15 @@ struct Faulty {
 };
 std::span<const Faulty> faulty_kernels();  ///< in faulty.cu, where the lines at fault end in the comment "fault"
 
+/// A correct kernel that looks as if it had a fault, and what it makes of element 5.
+struct Tricky {
+  const char* name;
+  float fifth;
+  void (*run)(float* y, const float* x);
+  friend std::ostream& operator<<(std::ostream& out, const Tricky& tricky) { return out << tricky.name; }
+};
+std::span<const Tricky> tricky_kernels();  ///< in tricky.cu
+
 void run_bounded(float* y, int bound, int threads);  ///< of 96 or 256; also there
 
 /// Memory as an operation's operands have it: exactly as long as the elements.
