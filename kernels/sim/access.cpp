@@ -43,7 +43,10 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
   if (same_value_) check_same_value();
   Region* region = find(address, bytes, code);
   if (!region) {
-    if (how == Access::read && dladdr(reinterpret_cast<void*>(address), std::make_unique<Dl_info>().get())) return;
+    if (dladdr(reinterpret_cast<void*>(address), std::make_unique<Dl_info>().get())) {  // __constant__ and other data
+      if (how == Access::read) return;
+      fault({code, concat(verb(how), ' ', bytes, " bytes of the program's own data, which a kernel may only read")});
+    }
     outside(address, bytes, how, code);
   }
   if (how != Access::read && !region->writable)

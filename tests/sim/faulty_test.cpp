@@ -1,4 +1,4 @@
-// Every kernel of faulty.cu is reported with block, thread and line, and none of tricky.cu is.
+// Every kernel of faulty.cu and faulty_words.cu is reported with block, thread and line, and none of tricky.cu is.
 
 #include <gmock/gmock.h>
 
@@ -9,10 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class FaultyKernel : public ::testing::TestWithParam<Faulty> {};
-
-TEST_P(FaultyKernel, IsReported) {
-  const Faulty& faulty = GetParam();
+void expect_report(const Faulty& faulty, const std::string& source) {
   sim::Operands operands;
   Operand<float> x(4096, 1.0f), y(4096);
   y.values.assign(4096, 0.0f);
@@ -22,10 +19,22 @@ TEST_P(FaultyKernel, IsReported) {
   std::string begin = std::string("simulator: ") + faulty.kernel + ", block (0, 0, 0), thread " + faulty.thread + ": ";
   EXPECT_THAT(fault, ::testing::StartsWith(begin));
   EXPECT_THAT(fault, HasSubstr(faulty.says));
-  EXPECT_THAT(fault, ::testing::EndsWith(' ' + fault_line("faulty.cu", faulty.kernel)));
+  EXPECT_THAT(fault, ::testing::EndsWith(' ' + fault_line(source, faulty.kernel)));
 }
-INSTANTIATE_TEST_SUITE_P(All, FaultyKernel, ::testing::ValuesIn(faulty_kernels()),
-                         [](const auto& one) { return std::string(one.param.kernel); });
+const auto name_of = [](const auto& one) { return std::string(one.param.kernel); };
+
+class FaultyKernel : public ::testing::TestWithParam<Faulty> {};
+TEST_P(FaultyKernel, IsReported) { expect_report(GetParam(), "faulty.cu"); }
+INSTANTIATE_TEST_SUITE_P(All, FaultyKernel, ::testing::ValuesIn(faulty_kernels()), name_of);
+
+class FaultyWord : public ::testing::TestWithParam<Faulty> {};
+TEST_P(FaultyWord, IsReported) { expect_report(GetParam(), "faulty_words.cu"); }
+INSTANTIATE_TEST_SUITE_P(All, FaultyWord, ::testing::ValuesIn(faulty_words()), name_of);
+
+TEST(FaultyKernels, AreAsManyAsPromised) {
+  EXPECT_GE(faulty_kernels().size() + faulty_words().size(), 24u);
+  EXPECT_GE(tricky_kernels().size(), 20u);
+}
 
 class TrickyKernel : public ::testing::TestWithParam<Tricky> {};
 

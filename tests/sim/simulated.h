@@ -27,6 +27,7 @@ struct Faulty {
   friend std::ostream& operator<<(std::ostream& out, const Faulty& faulty) { return out << faulty.kernel; }
 };
 std::span<const Faulty> faulty_kernels();  ///< in faulty.cu, where the lines at fault end in the comment "fault"
+std::span<const Faulty> faulty_words();    ///< in faulty_words.cu
 
 /// A correct kernel that looks as if it had a fault, and what it makes of element 5.
 struct Tricky {
