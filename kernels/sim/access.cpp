@@ -268,21 +268,22 @@ void Machine::check_same_value() {
     fault(std::move(second.fault));
 }
 
+// 16 bits may be there by right: two neighbours tell.
+static size_t size_of_check(DType dtype) { return std::max<size_t>(size_of(dtype), 4); }
+
 // What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). A sum with
 // other numbers is still this one, as it is that large.
 static bool is_unset_local(DType dtype, const char* at) {
 #ifdef __clang__
-  constexpr unsigned char of_float = 0xff, of_integer = 0xaa;
+  constexpr uint64_t of_float = ~uint64_t(0), of_integer = 0xaaaaaaaaaaaaaaaau;
 #else
-  constexpr unsigned char of_float = 0xfe, of_integer = 0xfe;
+  constexpr uint64_t of_float = 0xfefefefefefefefeu, of_integer = of_float;
 #endif
-  if (dtype == DType::bf16 || dtype == DType::f16) {
-    uint16_t bits;
-    std::memcpy(&bits, at, sizeof(bits));
-    return bits == of_float * 0x0101 || (bits == 0xfeff && dtype == DType::bf16);  // rounded
-  }
-  unsigned char byte = is_floating(dtype) ? of_float : of_integer;
-  return std::all_of(at, at + size_of(dtype), [=](char c) { return static_cast<unsigned char>(c) == byte; });
+  size_t bytes = size_of_check(dtype);
+  uint64_t bits = 0;
+  std::memcpy(&bits, at, bytes);
+  if (dtype == DType::bf16 && bits == 0xfefffeff) return true;  // rounded
+  return bits == (is_floating(dtype) ? of_float : of_integer) >> (64 - 8 * bytes);
 }
 
 void Machine::check_locals() {
@@ -290,10 +291,11 @@ void Machine::check_locals() {
     if (region.cells && region.kind == Region::Kind::global && region.dtype != DType::u8) check_locals(region);
 }
 void Machine::check_locals(const Region& region) {
-  for (uintptr_t at = region.begin; at < region.end; at += size_of(region.dtype)) {
+  size_t step = size_of_check(region.dtype);
+  for (uintptr_t at = (region.begin + 3) & ~uintptr_t(3); at + step <= region.end; at += step) {
     if (!is_unset_local(region.dtype, reinterpret_cast<const char*>(at))) [[likely]]
       continue;
-    const Cell& cell = region.cell(at & ~uintptr_t(3));
+    const Cell& cell = region.cell(at);
     if (cell.era != launch_ || !cell.write_mask || cell.write.block < first_block_) continue;
     blockIdx = index_in(grid_, cell.write.block - first_block_);
     return set_fault(cell.write.thread,

@@ -14,7 +14,7 @@ Operands* Operands::current() { return newest; }
 
 void Operands::add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype) {
   auto address = reinterpret_cast<uintptr_t>(begin);
-  if (bytes > 0) ranges_.push_back({address, address + bytes, writable, what, dtype});
+  if (begin && bytes > 0) ranges_.push_back({address, address + bytes, writable, what, dtype});
 }
 
 void Operands::remove(const void* begin) {
