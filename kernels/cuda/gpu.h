@@ -167,6 +167,8 @@ class Scratch {
 
 /// Memory that a kernel reads and that is not an operand's; the simulator wants to know.
 inline void note_input(const void*, size_t) {}
+/// The running operation leaves the rest of this output as it was, by design.
+inline void writes_a_part_of(const OutView&) {}
 
 /// What stands in the kernel table for an operation.
 template <auto Operation, class... Args> typename Slot<Args...>::Kernel entry_of(const Slot<Args...>&) {

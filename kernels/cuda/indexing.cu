@@ -200,6 +200,7 @@ __global__ void scatter_rows_kernel(T* y, const T* src, const int64_t* index, in
 }
 
 void scatter(const Launch& how, OutView y, View src, View index, int dim) {
+  writes_a_part_of(y);
   if (src.numel() == 0) return;
   int64_t row = src.numel() / index.numel();
   dispatch(src.dtype, [&]<class T>() {

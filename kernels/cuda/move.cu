@@ -135,6 +135,7 @@ __global__ void paste_kernel(T* y, const T* x, int64_t n, int64_t row, int64_t b
 }
 
 void paste(const Launch& how, OutView y, View x, int dim, int64_t start) {
+  writes_a_part_of(y);
   if (x.numel() == 0) return;
   int64_t inner = strides_of(y.shape)[size_t(dim)], row = x.shape[dim] * inner;
   dispatch(x.dtype, [&]<class T>() {

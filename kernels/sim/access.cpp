@@ -10,8 +10,6 @@
 #include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/sim/machine.h>
 
-extern __thread uint3 blockIdx;
-
 namespace shardgrad::sim {
 namespace {
 
@@ -266,42 +264,6 @@ void Machine::check_same_value() {
   same_value_.reset();
   if (std::memcmp(reinterpret_cast<void*>(second.address), second.old.data(), second.bytes) != 0)
     fault(std::move(second.fault));
-}
-
-// 16 bits may be there by right: two neighbours tell.
-static size_t size_of_check(DType dtype) { return std::max<size_t>(size_of(dtype), 4); }
-
-// What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). A sum with
-// other numbers is still this one, as it is that large.
-static bool is_unset_local(DType dtype, const char* at) {
-#ifdef __clang__
-  constexpr uint64_t of_float = ~uint64_t(0), of_integer = 0xaaaaaaaaaaaaaaaau;
-#else
-  constexpr uint64_t of_float = 0xfefefefefefefefeu, of_integer = of_float;
-#endif
-  size_t bytes = size_of_check(dtype);
-  uint64_t bits = 0;
-  std::memcpy(&bits, at, bytes);
-  if (dtype == DType::bf16 && bits == 0xfefffeff) return true;  // rounded
-  return bits == (is_floating(dtype) ? of_float : of_integer) >> (64 - 8 * bytes);
-}
-
-void Machine::check_locals() {
-  for (const Region& region : regions_)
-    if (region.cells && region.kind == Region::Kind::global && region.dtype != DType::u8) check_locals(region);
-}
-void Machine::check_locals(const Region& region) {
-  size_t step = size_of_check(region.dtype);
-  for (uintptr_t at = (region.begin + 3) & ~uintptr_t(3); at + step <= region.end; at += step) {
-    if (!is_unset_local(region.dtype, reinterpret_cast<const char*>(at))) [[likely]]
-      continue;
-    const Cell& cell = region.cell(at);
-    if (cell.era != launch_ || !cell.write_mask || cell.write.block < first_block_) continue;
-    blockIdx = index_in(grid_, cell.write.block - first_block_);
-    return set_fault(cell.write.thread,
-                     {cell.write.code, concat("writes to ", region.what, " at byte ", at - region.begin,
-                                              " what a local variable holds that nobody has set")});
-  }
 }
 
 // A copy may take place at any time until it is waited for: both ends of that time count as its write, and in between

@@ -196,11 +196,13 @@ inline void check_index(const char* what, int64_t position, int64_t value, int64
   refuse_index(what, position, value, extent, unless, exception);
 }
 
-/// The operation with its operands made known to the simulator: all other memory is out of bounds.
+/// The operation with its operands made known to the simulator: all other memory is out of bounds, and an output is
+/// written to its end.
 template <auto Operation, class... Args> void with_operands(const Launch& how, Args... args) {
   Operands operands;
   (operands.note(args), ...);
   Operation(how, args...);
+  operands.check_written(pretty_name<Operation>());
 }
 /// What stands in the kernel table for an operation.
 template <auto Operation, class... Args> typename Slot<Args...>::Kernel entry_of(const Slot<Args...>&) {

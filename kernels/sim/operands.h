@@ -28,16 +28,22 @@ class Operands {
   ~Operands();
   Operands(const Operands&) = delete;
   void note(const View& view) { add(view.data, view.bytes(), false, "input", view.dtype); }
-  void note(const OutView& view) { add(view.data, view.bytes(), true, "output", view.dtype); }
+  void note(const OutView& view);
   template <class T> void note(const T&) {}  // scalars
   void add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype = DType::u8);
   void remove(const void* begin);
+  /// Throws Error(internal) when an output that was all unwritten is written in part, by the operation of this name.
+  void check_written(const char* operation) const;
+  void excuse(const OutView& view) {
+    std::erase_if(fresh_, [&](const OutView& other) { return other.data == view.data; });
+  }
   const std::vector<Range>& ranges() const { return ranges_; }
   /// The calling thread's newest, or null.
   static Operands* current();
 
  private:
   std::vector<Range> ranges_;
+  std::vector<OutView> fresh_;  // those that nobody had written
   Operands* outer_;
 };
 
@@ -52,6 +58,9 @@ class Scratch {
  private:
   Workspace memory_;
 };
+
+/// The running operation leaves the rest of this output as it was, by design.
+void writes_a_part_of(const OutView& view);
 
 /// Memory that a kernel reads and that is not an operand's.
 void note_input(const void* begin, size_t bytes);

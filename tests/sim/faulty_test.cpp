@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <shardgrad/core/poison.h>
+
 #include "tests/sim/simulated.h"
 
 namespace shardgrad::test {
@@ -72,6 +74,30 @@ TEST_F(BoundedKernel, TakesNoMoreThreadsThanItSays) {
     }
   }
 }
+
+class UnwrittenOutput : public ::testing::TestWithParam<DType> {
+ protected:
+  std::string doubled(int64_t count, int written, bool in_part = false) {
+    poison_bytes(y.data(), y.size());
+    DType dtype = GetParam();
+    OutView out{y.data(), Shape{count}, dtype, 0, true};
+    return fault_of([&] { run_doubled(out, View{x.data(), Shape{count}, dtype, true}, written, in_part); });
+  }
+  std::vector<char> x = std::vector<char>(512), y = std::vector<char>(512);
+};
+
+TEST_P(UnwrittenOutput, IsReportedWithItsFirstElement) {
+  for (int count : {8, 9}) {
+    EXPECT_EQ(doubled(count, count), "no fault");
+    std::string first =
+        concat("simulator: doubled leaves element ", count - 1, " of an output of ", count, " unwritten");
+    EXPECT_EQ(doubled(count, count - 1), first);
+  }
+  EXPECT_EQ(doubled(64, 4), "simulator: doubled leaves element 4 of an output of 64 unwritten");
+  EXPECT_EQ(doubled(64, 4, true), "no fault");
+}
+INSTANTIATE_TEST_SUITE_P(Of, UnwrittenOutput, ::testing::Values(DType::f32, DType::f64, DType::bf16, DType::i32),
+                         [](const auto& one) { return std::string(shardgrad::name_of(one.param)); });
 
 }  // namespace
 }  // namespace shardgrad::test

@@ -85,6 +85,20 @@ __global__ void sum_of_neighbours_in_place_kernel(float* y) {
   y[i + 1] += y[i];  // fault
 }
 
+template <class T> __global__ void doubled_kernel(T* y, const T* x, int n) {
+  int i = int(thread_number());
+  if (i < n) store(y + i, 2 * load(x + i), false);
+}
+void doubled(const Launch& how, OutView y, View x, int n) {
+  dispatch(y.dtype, [&]<class T>() {
+    launch<doubled_kernel<T>>(how, {blocks_for(n), kBlock}, y.as<T>(), x.as<T>(), n);
+  });
+}
+void doubled_in_part(const Launch& how, OutView y, View x, int n) {
+  writes_a_part_of(y);
+  doubled(how, y, x, n);
+}
+
 const Launch how;
 
 const Faulty kernels[] = {
@@ -143,5 +157,11 @@ const Faulty kernels[] = {
 }  // namespace
 
 std::span<const Faulty> faulty_words() { return kernels; }
+void run_doubled(OutView y, View x, int n, bool in_part) {
+  if (in_part)
+    sim::with_operands<doubled_in_part, OutView, View, int>(how, y, x, n);
+  else
+    sim::with_operands<doubled, OutView, View, int>(how, y, x, n);
+}
 
 }  // namespace shardgrad::test

@@ -40,6 +40,9 @@ std::span<const Tricky> tricky_kernels();  ///< in tricky.cu
 
 void run_bounded(float* y, int bound, int threads);  ///< of 96 or 256; also there
 
+/// An operation that writes the first n elements; also in faulty_words.cu. in_part: it says so.
+void run_doubled(OutView y, View x, int n, bool in_part);
+
 /// Memory as an operation's operands have it: exactly as long as the elements.
 template <class T> struct Operand {
   std::vector<T> values;
