@@ -16,7 +16,8 @@
 //     }  // namespace shardgrad::SG_DEVICE
 //
 // Both sides give: launch<kernel>(how, {grid, block, shared bytes}, args…); dynamic_shared<T>(); CUDA's own words
-// (threadIdx, __shared__, __syncthreads, __shfl_*_sync, atomicAdd, …); check_index; Scratch; add_kernel.
+// (threadIdx, __shared__, __syncthreads, __shfl_*_sync, atomicAdd, …); check_index; Scratch; writes_a_part_of(output);
+// add_kernel.
 // nvcc needs -std=c++20 --expt-relaxed-constexpr. A host compiler needs -x c++ -fsanitize=thread (see
 // docs/simulator.md).
 

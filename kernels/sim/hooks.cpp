@@ -1,8 +1,6 @@
 // The functions that a compiler calls for every access in code compiled with -fsanitize=thread. They are the
 // sanitizer's interface, here with the simulator behind it. Outside a simulated thread they do nothing.
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include <shardgrad/kernels/sim/machine.h>
@@ -47,8 +45,7 @@ struct CheckedPointer {
 
 [[noreturn]] void refuse(const CheckedPlace& at, const std::string& what) {
   if (Machine* machine = Machine::running()) machine->fault({machine->places().code_of({at.file, at.line}), what});
-  std::fprintf(stderr, "%s:%u: %s\n", at.file, at.line, what.c_str());
-  std::abort();
+  fail_as(ErrorKind::internal, at.file, ':', at.line, ": ", what);
 }
 
 void close_copies() { Machine::running()->close_copies(); }
