@@ -101,6 +101,8 @@ class [[gnu::visibility("hidden")]] Machine {
   void fence() { fibres_[size_t(current_)].fenced = true; }
   /// Ends the launch with a fault of the running thread.
   [[noreturn]] void fault(Fault fault);
+  /// The kernel that this thread launched last; empty where there is none.
+  std::string last_kernel() const { return kernel_ ? *kernel_ : ""; }
   Places& places() { return places_; }
   void* dynamic_shared() { return dynamic_.data(); }
   int lane() const { return current_ % kWarp; }

@@ -23,17 +23,18 @@ __global__ void two_large_arrays_kernel(float* y) {
   y[threadIdx.x] = right[31 - threadIdx.x];
 }
 
-__device__ float turned_round(float value) {
-  __shared__ float scratch[10 * 1024];
-  scratch[threadIdx.x] = value;
-  __syncthreads();
-  return scratch[31 - threadIdx.x];
-}
+__device__ float turned_round(float value);
 __global__ void turned_round_twice_kernel(float* y) {
   __shared__ float own[10 * 1024];
   own[threadIdx.x] = 1;
   __syncthreads();
-  y[threadIdx.x] = turned_round(own[31 - threadIdx.x]);  // fault
+  y[threadIdx.x] = turned_round(own[31 - threadIdx.x]);
+}
+__device__ float turned_round(float value) {
+  __shared__ float scratch[10 * 1024];
+  scratch[threadIdx.x] = value;  // fault
+  __syncthreads();
+  return scratch[31 - threadIdx.x];
 }
 
 __global__ void large_beside_dynamic_kernel(float* y) {

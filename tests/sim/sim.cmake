@@ -24,7 +24,7 @@ if(GDB)
            COMMAND ${GDB} -batch -ex start -ex "break planted.cu:15 if threadIdx.x == 77" -ex continue
                    -ex "print ${variable}" -ex bt --args $<TARGET_FILE:test_sim> --gtest_filter=*AMissingBarrier*)
   set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "fast;sim" TIMEOUT 120
-                       PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<true>.*fibre_main"
+                       PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<false>.*fibre_main"
                        SKIP_REGULAR_EXPRESSION "ptrace[^\n]*not permitted")
 endif()
 
