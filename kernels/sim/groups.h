@@ -149,6 +149,14 @@ class thread_group {
   thread_group(const thread_block_tile<Size, Parent>& tile)
       : mask_(tile.mask()), rank_(tile.thread_rank()), size_(Size) {}
   thread_group(const coalesced_group& group) : mask_(group.mask()), rank_(group.thread_rank()), size_(group.size()) {}
+  /// Tiles of `size` neighbouring threads, a power of two up to 32.
+  thread_group tile(unsigned size) const {
+    thread_group part = *this;
+    part.mask_ = (size == 32 ? ~0u : (1u << size) - 1) << details::lane() / size * size;
+    part.rank_ = rank_ % size;
+    part.size_ = size;
+    return part;
+  }
   void sync(SG_HERE) const { mask_ ? sim::sync_warp(mask_, here) : thread_block::sync(here); }
   unsigned thread_rank() const { return rank_; }
   unsigned num_threads() const { return size_; }
@@ -157,6 +165,8 @@ class thread_group {
  private:
   unsigned mask_ = 0, rank_, size_;
 };
+
+inline thread_group tiled_partition(const thread_group& group, unsigned size) { return group.tile(size); }
 
 template <class Group> void sync(const Group& group, SG_HERE) { group.sync(here); }
 

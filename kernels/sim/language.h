@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <tuple>
@@ -24,6 +25,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // As many bytes before a function as threads are allowed: what it says is in the program then, for KernelRecord.
 #if defined(__x86_64__) && !defined(__clang__)

@@ -35,6 +35,8 @@ constexpr auto max(A a, B b) {
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
 inline float rsqrt(float x) { return rsqrtf(x); }
+inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }
+inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752); }
 inline float fdividef(float x, float y) { return x / y; }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }

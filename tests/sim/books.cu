@@ -1,5 +1,6 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -101,6 +102,29 @@ __global__ void stencil(float* y, const float* x, int n) {
   if (i < n) y[i] = sum;
 }
 
+// The sum of a group of any kind, in memory that it shares.
+__device__ int group_sum(cg::thread_group g, int* shared, int value) {
+  int rank = g.thread_rank();
+  for (int i = g.size() / 2; i > 0; i /= 2) {
+    shared[rank] = value;
+    g.sync();
+    if (rank < i) value += shared[rank + i];
+    g.sync();
+  }
+  return value;
+}
+__global__ void group_sums(int* of_block, int* of_tiles, int* running, const int* x) {
+  __shared__ int shared[256];
+  auto block = cg::this_thread_block();
+  int rank = block.thread_rank(), sum = group_sum(block, shared, x[rank]);
+  if (rank == 0) *of_block = sum;
+  block.sync();
+  auto tile = cg::tiled_partition(block, 16);
+  sum = group_sum(tile, shared + rank / 16 * 16, x[rank]);
+  if (tile.thread_rank() == 0) of_tiles[rank / 16] = sum;
+  running[rank] = cg::inclusive_scan(cg::tiled_partition<32>(block), x[rank]);
+}
+
 __global__ void half_axpy(half2* y, const half2* x, float alpha, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = __hfma2(__float2half2_rn(alpha), x[i], y[i]);
@@ -132,6 +156,9 @@ void run_softmax(float* y, const float* x, int rows, int columns) {
 void run_stencil(float* y, const float* x, const float* weights, int n) {
   cudaMemcpyToSymbol(taps, weights, sizeof(taps));
   launch<stencil>(how, {unsigned(n + 127) / 128, 128}, y, x, n);
+}
+void run_group_sums(int* of_block, int* of_tiles, int* running, const int* x) {
+  launch<group_sums>(how, {1, 256}, of_block, of_tiles, running, x);
 }
 void run_half_axpy(unsigned short* y, const unsigned short* x, float alpha, int n) {
   launch<half_axpy>(how, {unsigned(n / 2 + 127) / 128, 128}, reinterpret_cast<half2*>(y),

@@ -23,6 +23,7 @@ void run_block_sums(float* sums, const float* x, int n, int blocks);            
 void run_histogram_of_bytes(unsigned* counts, const unsigned char* x, int n);        ///< 256 bins
 void run_softmax(float* y, const float* x, int rows, int columns);                   ///< cooperative groups
 void run_stencil(float* y, const float* x, const float* weights, int n);             ///< 7 weights, __constant__
+void run_group_sums(int* of_block, int* of_tiles, int* running, const int* x);       ///< of 256, by 16, within warps
 void run_half_axpy(unsigned short* y, const unsigned short* x, float alpha, int n);  ///< half2
 
 }  // namespace shardgrad::test

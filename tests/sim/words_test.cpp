@@ -90,6 +90,17 @@ TEST_F(Book, StencilWithConstantWeights) {
   }
 }
 
+TEST_F(Book, SumsOfGroupsOfAnyKind) {
+  Operand<int> x(256, 1), whole(1), tiles(16), running(256);
+  run_group_sums(whole.out(operands), tiles.out(operands), running.out(operands), x.in(operands));
+  EXPECT_EQ(whole.values[0], 256 * 257 / 2);
+  for (int t = 0; t < 16; ++t) EXPECT_EQ(tiles.values[size_t(t)], 16 * 16 * t + 16 * 17 / 2);
+  for (int i = 0; i < 256; ++i) {
+    int n = i % 32 + 1;
+    ASSERT_EQ(running.values[size_t(i)], n * (i - i % 32) + n * (n + 1) / 2) << i;
+  }
+}
+
 TEST_F(Book, HalvesInTwos) {
   Operand<unsigned short> x(64), y(64);
   for (size_t i = 0; i < 64; ++i) x.values[i] = f16(float(i)).bits, y.values[i] = f16(1.0f).bits;

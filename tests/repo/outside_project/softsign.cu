@@ -3,6 +3,8 @@
 // The file is compiled once for each kind of device that runs kernels (the simulator, GPUs), so what is not a kernel is
 // `inline`: a program has it once. The last line makes a kernel for the device.
 
+#include <cuda_runtime.h>  // on the simulator its own
+
 #include <cmath>
 
 #include <shardgrad/autograd/elementwise.h>
