@@ -7,9 +7,12 @@ set(shardgrad_cu_remedy "configure it with -DSHARDGRAD_SIM=ON (the simulator, wh
 built) or -DSHARDGRAD_CUDA=ON, and install it again")
 # How a C++ compiler makes a .cu file one for the simulator (docs/simulator.md). For a debugger as well as for speed:
 # statement frontiers keep gcc from marking lines that begin with a call to a hook.
-set(shardgrad_sim_options -fsanitize=thread -g -O1 -Wno-unknown-pragmas -ftrivial-auto-var-init=pattern
-                          $<$<CXX_COMPILER_ID:GNU>:-gno-statement-frontiers> $<$<CXX_COMPILER_ID:GNU>:-fsanitize=bounds,alignment>
-                          $<$<CXX_COMPILER_ID:Clang>:-fsanitize=array-bounds>)
+set(shardgrad_gnu $<CXX_COMPILER_ID:GNU>)
+set(shardgrad_sim_options
+    -fsanitize=thread -g -O1 -Wno-unknown-pragmas $<${shardgrad_gnu}:-gno-statement-frontiers>
+    $<${shardgrad_gnu}:-fsanitize=bounds,alignment> $<$<CXX_COMPILER_ID:Clang>:-fsanitize=array-bounds>
+    $<$<NOT:$<AND:${shardgrad_gnu},$<VERSION_LESS:$<CXX_COMPILER_VERSION>,12>>>:-ftrivial-auto-var-init=pattern>)
+unset(shardgrad_gnu)
 # CUDA's own headers as the simulator has them; shardgrad-config.cmake says where an installed library has them.
 if(NOT shardgrad_sim_headers)
   set(shardgrad_sim_headers ${CMAKE_CURRENT_LIST_DIR}/../kernels/sim/include)

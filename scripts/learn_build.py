@@ -38,7 +38,7 @@ class Build:
         if yours.suffix == ".cu":
             host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
             self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
-            compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", "-ftrivial-auto-var-init=pattern",
+            compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", *self.understood("-ftrivial-auto-var-init=pattern"),
                          *self.gnu_only("-gno-statement-frontiers", "-fsanitize=bounds,alignment"),
                          f"-I{ROOT / 'kernels/sim/include'}", "-x", "c++"]  # as cmake/shardgrad-kernels.cmake
             compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
@@ -73,6 +73,10 @@ class Build:
 
     def gnu_only(self, *options):
         return list(options) if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
+
+    def understood(self, option):
+        asked = [self.cxx, option, "-fsyntax-only", "-x", "c++", "/dev/null"]
+        return [option] if subprocess.run(asked, capture_output=True).returncode == 0 else []
 
     def make_simulator(self):
         """What rungs with kernels run on, and the quickstart has not built: by CMake, unless it is there and up to date."""
