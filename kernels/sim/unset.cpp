@@ -15,19 +15,25 @@ namespace {
 // 16 bits may be there by right: two neighbours tell.
 size_t size_of_check(DType dtype) { return std::max<size_t>(size_of(dtype), 4); }
 
-// What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). A sum with
-// other numbers is still this one, as it is that large.
-bool is_unset_local(DType dtype, const char* at) {
+// What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). gcc's
+// floats are so large that a sum with other numbers is still this one; half of it, or a mean, has the same fraction.
+// clang's are no numbers.
 #ifdef __clang__
-  constexpr uint64_t of_float = ~uint64_t(0), of_integer = 0xaaaaaaaaaaaaaaaau;
+constexpr uint64_t kUnsetFloat = ~uint64_t(0), kUnsetInteger = 0xaaaaaaaaaaaaaaaau, kHalvings = 0;
 #else
-  constexpr uint64_t of_float = 0xfefefefefefefefeu, of_integer = of_float;
+constexpr uint64_t kUnsetFloat = 0xfefefefefefefefeu, kUnsetInteger = kUnsetFloat, kHalvings = 12;
 #endif
+
+bool is_unset_local(DType dtype, const char* at) {
   size_t bytes = size_of_check(dtype);
-  uint64_t bits = 0;
+  uint64_t bits = 0, pattern = (is_floating(dtype) ? kUnsetFloat : kUnsetInteger) >> (64 - 8 * bytes);
   std::memcpy(&bits, at, bytes);
   if (dtype == DType::bf16 && bits == 0xfefffeff) return true;  // rounded
-  return bits == (is_floating(dtype) ? of_float : of_integer) >> (64 - 8 * bytes);
+  if (dtype != DType::f32 && dtype != DType::f64) return bits == pattern;
+  int fraction = dtype == DType::f32 ? 23 : 52;
+  bits |= uint64_t(1) << (8 * bytes - 1);
+  bool same_fraction = (bits ^ pattern) << (64 - fraction) == 0;
+  return same_fraction && bits <= pattern && (pattern >> fraction) - (bits >> fraction) <= kHalvings;
 }
 
 template <class Word> Word word_at(const char* at) {

@@ -106,6 +106,13 @@ __global__ void a_local_is_not_set_kernel(float* y, const float* x, int taps) {
   y[threadIdx.x] = sum;  // fault
 }
 
+__global__ void a_mean_with_a_local_that_is_not_set_kernel(float* y, const float* x, int taps) {
+  float window[4], sum = 0;
+  for (int i = 1; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];
+  for (int i = 0; i < 4; ++i) sum -= window[i];
+  y[threadIdx.x] = sum / 4;  // fault
+}
+
 __global__ void a_local_overrun_kernel(float* y, const float* x, int taps) {
   float window[4] = {};
   for (int i = 0; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];  // fault
@@ -180,6 +187,10 @@ const Faulty kernels[] = {
      "writes to output at byte 0 what a local variable holds that nobody has set",
      [](float* y, const float* x) {
        launch<a_local_is_not_set_kernel>(how, {1, 32}, y, x, 3);
+     }},
+    {"a_mean_with_a_local_that_is_not_set_kernel", "(0, 0, 0)", "what a local variable holds that nobody has set",
+     [](float* y, const float* x) {
+       launch<a_mean_with_a_local_that_is_not_set_kernel>(how, {1, 32}, y, x, 4);
      }},
     {"a_local_overrun_kernel", "(0, 0, 0)", "uses element 4 of an array 'float",
      [](float* y, const float* x) {
