@@ -11,6 +11,8 @@ file(GLOB sim_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/sim/*.cpp)
 add_library(shardgrad_sim SHARED ${sim_sources})
 add_library(shardgrad::shardgrad_sim ALIAS shardgrad_sim)
 set_target_properties(shardgrad_sim PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+# What it makes sentences with is its own: a program's copy of a template may be one that the simulator watches.
+target_link_options(shardgrad_sim PRIVATE LINKER:-Bsymbolic-functions)
 target_link_libraries(shardgrad_sim PUBLIC shardgrad PRIVATE $<BUILD_INTERFACE:shardgrad_flags>)
 # Its variables threadIdx, blockIdx, … are for debuggers too.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/sim/machine.cpp PROPERTIES COMPILE_OPTIONS -g)
