@@ -27,7 +27,8 @@ uint64_t Recorder::begin(Record record) {
 
 // In bulk: amortised constant time.
 void Recorder::forget() {
-  size_t of_step = std::min(size_t(next_ - step_begin_), most_of_a_step_), kept = std::max(capacity_, of_step);
+  size_t of_step = std::min(size_t(next_ - step_begin_), steps_ ? most_of_a_step_ : most_of_a_step_ / 4);
+  size_t kept = std::max(capacity_, of_step);
   if (records_.size() >= 2 * kept) records_.erase(records_.begin(), records_.end() - std::ptrdiff_t(kept));
 }
 
@@ -51,7 +52,7 @@ void Recorder::instant(Record record) { end(begin(std::move(record))); }
 
 void Recorder::end_step() {
   std::lock_guard lock(mutex_);
-  step_is_over_ = true;
+  step_is_over_ = steps_ = true;
 }
 
 std::vector<Record> Recorder::records() const {

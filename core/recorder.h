@@ -29,8 +29,9 @@ struct Record {
   uint64_t number = 0;  ///< and which of that group's collectives, from 1 on
 };
 
-/// A bounded list of records: all of the step that runs, of which the newest `most_of_a_step` are kept, and the newest
-/// `capacity` whatever step they are of; while tracing all. Thread safe.
+/// A bounded list of records: the newest `capacity`, and all of the step that runs, of which the newest
+/// `most_of_a_step`, or a quarter of them until an optimizer has stepped: generation never does. At most twice as many
+/// are there; while tracing all. Thread safe.
 class Recorder {
  public:
   static constexpr size_t kMostOfAStep = size_t(1) << 16;
@@ -64,7 +65,7 @@ class Recorder {
   std::vector<Record> records_;
   size_t capacity_, most_of_a_step_;
   uint64_t next_ = 0, step_begin_ = 0;  // sequences
-  bool step_is_over_ = false;
+  bool step_is_over_ = false, steps_ = false;
   int64_t bytes_sent_ = 0;
   std::atomic<bool> tracing_{false};
   double epoch_ = monotonic_seconds();

@@ -69,7 +69,11 @@ void GradScaler::unscale(const Optimizer& optimizer) {
   SG_CHECK(!seen.stepped && !seen.unscaled, "GradScaler: unscale() after ", seen.stepped ? "step()" : "another one",
            ", since update(); call it once per step, before step()");
   NoGrad no_grad;
-  for (Tensor& gradient : optimizer.gradients()) gradient *= 1 / factor_;
+  for (Tensor& gradient : optimizer.gradients())
+    if (seen.finite)
+      gradient *= 1 / factor_;
+    else
+      launch(kernels::fill, gradient, out(gradient), 0.0);
   seen.unscaled = true;
 }
 

@@ -56,7 +56,8 @@ class GradScaler {
   /// optim::clip_scale(fsdp::grad_power(*sharded), max_norm * scaler.factor()): gradients are still scaled.
   bool step(Optimizer& optimizer, const Tensor& grad_scale);
   /// Divides the gradients by factor(), after finite(optimizer) has looked at them, so that they can be clipped; the
-  /// step() after it takes them as they are. Throws Error(input) for the second time without update(), and after
+  /// step() after it takes them as they are. Those that overflowed, which step() leaves out, become zeros, which have a
+  /// norm. Throws Error(input) for the second time without update(), and after
   /// step().
   void unscale(const Optimizer& optimizer);
   /// Ends a step: halves the factor after an overflow, doubles it after growth_interval good steps in a row. Throws

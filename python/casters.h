@@ -77,7 +77,7 @@ template <> struct type_caster<shardgrad::python::Number> {
   using Value = Number;
   static constexpr auto Name = const_name("int | float");
   template <typename T> using Cast = Number;
-  template <typename T> bool can_cast() const noexcept { return true; }
+  template <typename T> bool can_cast() const noexcept { return !fraction_ || fraction_->can_cast<double>(); }
   explicit operator Number() const {
     if (!fraction_) return number_;
     return fraction_->operator double();

@@ -260,15 +260,16 @@ void bind_fsdp(nb::module_& m) {
   bind_sharded(f);
   bind_fsdp_scopes(f);
   bind_plan(f);
-  const fsdp::Config is;
+  const fsdp::Config defaults;
   f.def("fully_shard", shard, "module"_a, "group"_a = nb::none(), nb::kw_only(),
-        "strategy"_a = fsdp::name_of(is.strategy), "keep_params"_a = is.keep_params, "shard_ranks"_a = is.shard_ranks,
-        "reshard_after_forward"_a = is.reshard_after_forward, "prefetch"_a = is.prefetch,
-        "prefetch_bytes"_a = is.prefetch_bytes, "bucket_bytes"_a = is.bucket_bytes,
-        "move_params_to_cpu"_a = is.move_params_to_cpu, "move_grads_to_cpu"_a = is.move_grads_to_cpu,
-        "param_dtype"_a = is.param_dtype, "reduce_dtype"_a = is.reduce_dtype, "buffer_dtype"_a = is.buffer_dtype,
-        "output_dtype"_a = is.output_dtype, "sync_module_states"_a = is.sync_module_states, "wrap"_a = nb::none(),
-        "leave_out"_a = is.leave_out,
+        "strategy"_a = fsdp::name_of(defaults.strategy), "keep_params"_a = defaults.keep_params,
+        "shard_ranks"_a = defaults.shard_ranks, "reshard_after_forward"_a = defaults.reshard_after_forward,
+        "prefetch"_a = defaults.prefetch, "prefetch_bytes"_a = defaults.prefetch_bytes,
+        "bucket_bytes"_a = defaults.bucket_bytes, "move_params_to_cpu"_a = defaults.move_params_to_cpu,
+        "move_grads_to_cpu"_a = defaults.move_grads_to_cpu, "param_dtype"_a = defaults.param_dtype,
+        "reduce_dtype"_a = defaults.reduce_dtype, "buffer_dtype"_a = defaults.buffer_dtype,
+        "output_dtype"_a = defaults.output_dtype, "sync_module_states"_a = defaults.sync_module_states,
+        "wrap"_a = nb::none(), "leave_out"_a = defaults.leave_out,
         "Shards a model over the ranks of a group (all of the job) in place. Names, and the code that calls the model, "
         "stay as they are; make the optimizer afterwards. Strategies: ddp, zero1, zero2, zero3, hybrid.");
   f.def(

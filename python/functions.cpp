@@ -26,7 +26,7 @@ Tensor filled(const Tensor& x, const Tensor& mask, const Operand& value) {
   SG_CHECK(tensor->ndim() == 0, "masked_fill: the value is a number, or a tensor without dimensions, got ", *tensor);
   SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ", mask,
            " does not broadcast to ", x);
-  return where(ne(mask, zeros_like(mask)), tensor->to(x.dtype()), x);
+  return where(ne(mask, zeros_like(mask)), tensor->to(x.dtype()).to(x.device()), x);
 }
 
 namespace {

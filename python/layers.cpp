@@ -46,6 +46,8 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
         Tensor rows = embedding(weight, ids);
         if (!padding) return rows;
         int64_t row = *padding < 0 ? *padding + weight.size(0) : *padding;
+        SG_CHECK(row >= 0 && row < weight.size(0), "embedding: there is no row ", *padding, " of ", weight.size(0),
+                 " that could be padding");
         return where(unsqueeze(ids == double(row), -1), rows.detach(), rows);
       },
       "ids"_a, "weight"_a, "padding_idx"_a = nb::none(), Waits(),

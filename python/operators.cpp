@@ -59,6 +59,7 @@ template <class Of> auto by_copy(const char* op, Of of) {
     NoGrad no_grad;
     Tensor made = of(x, y);
     SG_CHECK(made.shape() == x.shape(), op, ": ", y, " does not broadcast to ", x, ", which is changed in place");
+    SG_CHECK(made.dtype() == x.dtype(), op, ": ", x, " cannot hold what is ", made.dtype(), "; write x = …");
     copy_into(x, made);
   };
 }

@@ -10,10 +10,11 @@ namespace shardgrad::python {
 
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Operand& src) {
   Tensor given = beside("scatter", x, src), counts = zeros(x.shape(), {DType::i32, x.device()});
-  if (given.ndim() == 0) given = expand(given, index.shape());
   Tensor times = scatter_add(counts, dim, index, ones(index.shape(), {DType::i32, x.device()}));
+  if (given.ndim() == 0) return where(ne(times, counts), given, x);
   bool twice = x.device() != kMeta && x.numel() > 0 && max(times).item() > 1;
-  SG_CHECK(!twice, "scatter: an element of ", x, " is named twice, and would get one value or the other");
+  SG_CHECK(!twice, "scatter: an element of ", x, " is named twice, and would get one value or the other; name each ",
+           "once, or add them up with scatter_add");
   return where(ne(times, counts), scatter_add(zeros_like(x.detach()), dim, index, given), x);
 }
 

@@ -58,7 +58,9 @@ nb::object written(const char* op, nb::handle self, std::initializer_list<const 
              " is changed in place, and its gradient, or that of what it is changed by, would be ",
              "lost; write x = …, or do it under no_grad()");
     NoGrad no_grad;
-    copy_into(x, of(x.detach()));
+    Tensor made = of(x.detach());
+    SG_CHECK(made.dtype() == x.dtype(), op, ": ", x, " cannot hold what is ", made.dtype(), "; write x = …");
+    copy_into(x, made);
   }
   return nb::borrow(self);
 }
@@ -104,6 +106,8 @@ void def_drawn(TensorClass& tensor, const char* op, nb::arg_v first, nb::arg_v s
           Wait wait;
           check_floating(op, x);
           check_changeable(op, x);
+          SG_CHECK(!will_record(x), op, ": ", x, " has a gradient, which what is drawn would not know; do it under ",
+                   "no_grad(), or with nn.init");
           NoGrad no_grad;
           copy_into(x, draw(x, a, b, name));
         }

@@ -17,8 +17,8 @@ struct Network {
   std::string from;      ///< where that is from, in words
 };
 
-/// Times gathers and reductions of 8 bytes and of 16 MiB of a world of at least two ranks, on its contexts' device: the
-/// median of five. A collective.
+/// Times gathers and reductions of one element of each rank and of 16 MiB in all, of a world of at least two ranks, on
+/// its contexts' device: the median of five. A collective.
 Network measure_network(dist::ProcessGroup& world);
 /// The same of two ranks of this machine, on threads.
 Network network_here(Device device);

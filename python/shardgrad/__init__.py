@@ -34,7 +34,6 @@ from .fsdp import fully_shard
 float, double, half, long, int = float32, float64, float16, int64, int32  # noqa: A001, F405
 
 
-
 def is_tensor(x: object) -> bool:
     """Whether it is a tensor."""
     return isinstance(x, Tensor)

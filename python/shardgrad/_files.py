@@ -32,8 +32,11 @@ def load(path: _Path, map_location: Optional[str] = None, weights_only: bool = T
 
     `weights_only` is PyTorch's, and means nothing: a file has nothing but tensors.
     """
-    if _begin(path) in (b"PK", b"\x80\x02"):
+    try:
+        state = _load(path)
+    except InputError:
+        if _begin(path) not in (b"PK", b"\x80\x02"):
+            raise
         raise InputError(f"load: '{os.fspath(path)}' is a pickle of PyTorch's, which runs what is in it; where PyTorch is, "
-                         "safetensors.torch.save_file(state, path) writes what load reads")
-    state = _load(path)
+                         "safetensors.torch.save_file(state, path) writes what load reads") from None
     return state if map_location is None else {name: value.to(map_location) for name, value in state.items()}

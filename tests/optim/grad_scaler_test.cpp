@@ -117,6 +117,7 @@ TEST(GradScaler, UnscalingLooksForAnOverflowAndIsDoneOnce) {
   auto before = model.all();
   scaler.unscale(model.optimizer);
   EXPECT_NE(refusal([&] { scaler.unscale(model.optimizer); }).find("unscale() after another one"), std::string::npos);
+  EXPECT_EQ(model.w.grad().to_vector<float>(), std::vector<float>(5, 0)) << "which has a norm";
   EXPECT_FALSE(scaler.step(model.optimizer));
   EXPECT_NE(refusal([&] { scaler.unscale(model.optimizer); }).find("unscale() after step()"), std::string::npos);
   EXPECT_EQ(model.all(), before);

@@ -73,6 +73,7 @@ def test_pooling_of_one_dimension_is_that_of_an_image_of_one_row():
     assert F.max_pool1d(x, 2).tolist() == nn.MaxPool1d(2)(x).tolist() == [[[5, 4]]]
     assert F.max_pool1d(x, (3,), stride=1, padding=1).tolist() == [[[5, 5, 5, 4, 4]]]
     assert nn.MaxPool1d(2, ceil_mode=True)(x).tolist() == [[[5, 4, 3]]]
+    assert F.max_pool1d(x, np.int64(2)).tolist() == F.max_pool1d(x, sg.tensor(2)).tolist() == [[[5, 4]]]
     assert F.avg_pool1d(x, 2).tolist() == nn.AvgPool1d(2)(x).tolist() == [[[3, 3]]]
     assert np.allclose(nn.AvgPool1d(3, 2, 1, count_include_pad=False)(x).detach().numpy(), [[[3, 11 / 3, 3.5]]])
     assert np.allclose(F.adaptive_avg_pool1d(x, 2).detach().numpy(), [[[8 / 3, 3]]])
@@ -146,12 +147,24 @@ def test_a_query_that_sees_nothing_has_nothing():
     y = F.scaled_dot_product_attention(q, q, q, mask)
     y.sum().backward()
     assert y[0, 0, 1].tolist() == [0] * 4 and q.grad.isfinite().all()
+    added = F.scaled_dot_product_attention(q, q, q, sg.zeros(2, 2).masked_fill(mask == 0, -math.inf))
+    added.sum().backward()
+    assert added.allclose(y) and q.grad.isfinite().all()
     dropped = F.scaled_dot_product_attention(q, q, q, dropout_p=0.9)
     assert dropped.shape == y.shape
     for wrong, says in ((lambda: F.scaled_dot_product_attention(q, q, q, mask, is_causal=True), "exclude each other"),
+                        (lambda: F.scaled_dot_product_attention(q, q, q, sg.ones(2, 2, dtype=sg.int64)), "attn_mask is int64.*mask != 0"),
+                        (lambda: F.scaled_dot_product_attention(q.expand(1, 3, 2, 4), q.expand(1, 2, 2, 4), q.expand(1, 2, 2, 4), enable_gqa=True), "3 heads of queries, 2 of keys; each"),
                         (lambda: F.scaled_dot_product_attention(q, q[..., :2], q), "are not")):
         with pytest.raises(sg.InputError, match=says):
             wrong()
+
+
+def test_scores_that_fit_once_they_are_scaled_fit():
+    q = sg.full((1, 1, 2, 256), 20., dtype=sg.float16)  # 256 · 400 is more than f16 has
+    k = sg.cat([q[:, :, :1], -q[:, :, :1]], 2)
+    y = F.scaled_dot_product_attention(q, k, k, sg.ones(2, 2) > 0)
+    assert y.tolist() == [[[[20] * 256] * 2]]
 
 
 @pytest.mark.parametrize("layer, x", [(nn.ReLU6(inplace=True), (2, 3)), (nn.Mish(), (2, 3)), (nn.SELU(), (2, 3)), (nn.GLU(1), (2, 4)), (nn.PReLU(3), (2, 3)),
@@ -172,6 +185,9 @@ def test_a_row_of_an_embedding_that_is_padding():
     with pytest.raises(sg.InputError, match="Embedding: there is no row 4 of 4 that could be padding"):
         nn.Embedding(4, 2, 4)
     w = sg.ones(3, 2, requires_grad=True)
+    for row in 3, -4:
+        with pytest.raises(sg.InputError, match=f"embedding: there is no row {row} of 3 that could be padding"):
+            F.embedding(sg.tensor([0]), w, padding_idx=row)
     y = F.embedding(sg.tensor([0, 1]), w, padding_idx=-2)
     y.sum().backward()
     assert y.tolist() == [[1, 1], [1, 1]] and w.grad.tolist() == [[1, 1], [0, 0], [0, 0]]
@@ -193,7 +209,10 @@ def test_gradients_are_clipped_by_value():
     (w * sg.tensor([5., -5., 0.5])).sum().backward()
     nn.utils.clip_grad_value_([w, other], 1.5)
     assert w.grad.tolist() == [1.5, -1.5, 0.5] and other.grad is None
-    assert nn.utils.clip_grad_norm_([w], 1.0) == pytest.approx(math.sqrt(4.75))
+    assert nn.utils.clip_grad_norm_(parameters=[w], max_norm=1.0) == pytest.approx(math.sqrt(4.75))
+    assert nn.utils.clip_grad_norm_(w, 2.0, foreach=True) == pytest.approx(1)
+    with pytest.raises(sg.InputError, match="leave error_if_nonfinite out"):
+        nn.utils.clip_grad_norm_([w], 1.0, error_if_nonfinite=False)
 
 
 def test_sequences_are_padded():

@@ -229,3 +229,9 @@ def test_a_scaler_unscales_once_for_who_clips():
         scaler.unscale_(optimizer)
     assert scaler.step(optimizer) and w.tolist() == pytest.approx([0.4, 0.2])
     scaler.update()
+    optimizer.zero_grad()
+    scaler.scale((w * sg.inf).sum()).backward()
+    scaler.unscale_(optimizer)  # the norm of what overflowed and is left out is 0
+    assert optim.clip_grad_norm_([w], 1.) == 0 and not scaler.step(optimizer) and w.tolist() == pytest.approx([0.4, 0.2])
+    scaler.update()
+    assert scaler.scale(sg.ones(1)).item() == 4

@@ -453,6 +453,10 @@ def test_scaled_gradients_are_clipped_once_they_are_unscaled(ranks):
             assert scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+        if scaled:  # on one rank alone
+            (model(x[mine]).sum() * (sg.inf if world.rank == 0 else 1.)).backward()
+            scaler.unscale_(optimizer)
+            assert sharded.clip_grad_norm_(0.1) == 0 and not scaler.step(optimizer)
         return digest(sharded.full_state_dict()), norms
     say(same=trained(True) == trained(False))
     """

@@ -53,7 +53,8 @@ def test_scatter():
     assert x.grad.tolist() == [[2, 2, 0], [0, 2, 2]] and values.grad.tolist() == [[10], [12]]
     assert sg.zeros(3, dtype=sg.int64).scatter_add_(0, sg.tensor([1, 1]), sg.tensor([2, 3])).tolist() == [0, 5, 0]
     with pytest.raises(sg.InputError, match="scatter: .* is named twice"):
-        sg.zeros(3).scatter(0, sg.tensor([1, 1]), 1.)
+        sg.zeros(3).scatter(0, sg.tensor([1, 1]), sg.tensor([1., 2.]))
+    assert sg.zeros(3).scatter(0, sg.tensor([1, 1]), 2.).tolist() == [0, 2, 0], "a number is the same twice"
 
 
 def test_writes_over_a_tensor_give_the_tensor_itself():

@@ -71,6 +71,8 @@ def plan(ranks):
     by_file = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--network", "network.json"])
     expect(by_file.returncode == 0 and all(line.endswith(" s") for line in by_file.stdout.splitlines()[3:15]), by_file)
     expect("a collective takes 100000.0 us, and its bytes go at 10.0 kB/s, as 'network.json' says: a slow one\n" in by_file.stdout, by_file)
+    many = call([PROGRAM, "doctor", "-n", "8", "--measure", "network.json"])
+    expect(many.returncode == 2 and "excludes" in many.stderr, many)
     both = call([PROGRAM, "plan", CONFIG, "--network", "network.json", "--latency", "1"])
     expect(both.returncode == 2 and "excludes" in both.stderr, both)
     most = 32 * len(os.sched_getaffinity(0))

@@ -25,11 +25,14 @@ int doctor_command(int ranks) {
 void add_doctor(CLI::App& app, DoctorOptions& options, std::function<int()>& chosen) {
   CLI::App* command =
       app.add_subcommand("doctor", "Is this machine ready to train? What is not, and what to do about it");
-  command->add_option("-n", options.ranks, "for so many ranks on this machine; by default SLURM's tasks, or else 2")
-      ->check(CLI::Range(1, 4096));
-  CLI::Option* file = command->add_option(
-      "--measure", options.file,
-      "instead time what connects the ranks (launch -n 2 doctor …; alone: two here), into a file for plan --network");
+  CLI::Option* ranks =
+      command->add_option("-n", options.ranks, "for so many ranks on this machine; by default SLURM's tasks, or else 2")
+          ->check(CLI::Range(1, 4096));
+  CLI::Option* file = command
+                          ->add_option("--measure", options.file,
+                                       "instead time what connects the ranks (launch -n 2 doctor …; alone: two here), "
+                                       "into a file for plan --network")
+                          ->excludes(ranks);
   command->add_option("--group", options.group, "for --measure: how ranks communicate, see train")->needs(file);
   command->add_option("--device", options.device, "for --measure: cpu or cuda")->needs(file);
   command->callback([&] {

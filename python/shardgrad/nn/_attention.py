@@ -25,18 +25,32 @@ def _seen(query: Tensor, key: Tensor) -> Tensor:
 
 def _weights(scores: Tensor, mask: Optional[Tensor]) -> Tensor:
     """A row that sees nothing weighs nothing."""
-    if mask is None or mask.dtype != uint8:
-        return softmax(scores if mask is None else scores + mask.to(scores.dtype))
-    blind = mask.any(-1, True) == 0
-    return softmax(scores.masked_fill(mask == 0, -math.inf).masked_fill(blind, 0)).masked_fill(blind, 0)
+    if mask is None:
+        return softmax(scores)
+    hidden = mask == (0 if mask.dtype == uint8 else -math.inf)
+    masked = scores.masked_fill(hidden, -math.inf) if mask.dtype == uint8 else scores + mask.to(scores.dtype)
+    blind = hidden.all(-1, True)
+    return softmax(masked.masked_fill(blind, 0)).masked_fill(blind, 0)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool) -> None:
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if query.ndim < 2 or query.ndim != key.ndim or query.size(-1) != key.size(-1) or key.shape[:-1] != value.shape[:-1]:
         raise InputError(f"scaled_dot_product_attention: {shapes} are not (…, L, E), (…, S, E) and (…, S, V)")
+    if attn_mask is not None and attn_mask.dtype != uint8 and not attn_mask.is_floating_point():
+        raise InputError(f"scaled_dot_product_attention: attn_mask is {attn_mask.dtype}, and would be added; compare it: mask != 0")
     if attn_mask is not None and is_causal:
         raise InputError("scaled_dot_product_attention: attn_mask and is_causal exclude each other; give a mask that is causal")
+
+
+def _heads_of_a_key(query: Tensor, key: Tensor, enable_gqa: bool) -> int:
+    heads, kv_heads = (x.size(-3) if x.ndim > 2 else 1 for x in (query, key))
+    if heads == kv_heads:
+        return 1
+    if not enable_gqa or heads % kv_heads != 0:
+        raise InputError(f"scaled_dot_product_attention: {heads} heads of queries, {kv_heads} of keys; " + (
+            "each of these serves as many as any other" if enable_gqa else "that is enable_gqa=True"))
+    return heads // kv_heads
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
@@ -49,13 +63,10 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     """
     _check(query, key, value, attn_mask, is_causal)
     size = scale if scale is not None else 1 / math.sqrt(query.size(-1))
-    if query.ndim > 2 and query.size(-3) != key.size(-3) and not enable_gqa:
-        raise InputError(f"scaled_dot_product_attention: {query.size(-3)} heads of queries, {key.size(-3)} of keys; that is "
-                         "enable_gqa=True")
+    times = _heads_of_a_key(query, key, enable_gqa)
     if is_causal and query.ndim == 4 and query.shape[2:] == key.shape[2:] == value.shape[2:] and size > 0:
         return _causal(query, key, value, dropout_p, size)
-    if enable_gqa and query.size(-3) != key.size(-3):
-        times = query.size(-3) // key.size(-3)
+    if times > 1:
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
-    weights = _weights(query.matmul(key, trans_b=True) * size, _seen(query, key) if is_causal else attn_mask)
+    weights = _weights((query * size).matmul(key, trans_b=True), _seen(query, key) if is_causal else attn_mask)
     return (dropout(weights, dropout_p) if dropout_p else weights).matmul(value)

@@ -1,5 +1,6 @@
 """Pooling of one dimension, by that of two, and dropout of whole channels."""
 
+import operator
 from typing import Optional, Sequence, Union
 
 from .._core import InputError, Tensor, adaptive_avg_pool2d, avg_pool2d, dropout, max_pool2d
@@ -12,7 +13,7 @@ def _row(of: str, given: Optional[Extent], above: int) -> Optional[list[int]]:
     """A window's number as that of an image of one row."""
     if given is None:
         return None
-    numbers = [given] if isinstance(given, int) else list(given)
+    numbers = [operator.index(given)] if hasattr(given, "__index__") else list(given)
     if len(numbers) != 1:
         raise InputError(f"{of}: kernels, strides, paddings and sizes are one number, got {len(numbers)}")
     return [above, numbers[0]]
@@ -54,7 +55,8 @@ def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
         raise InputError(f"dropout2d: the input is (samples, channels, …), got {tuple(x.shape)}")
     if not training or p == 0:
         return x
-    return x * dropout(x.detach().new_ones([*x.shape[:2]] + [1] * (x.ndim - 2)), p)
+    kept = dropout(x.detach().new_ones([*x.shape[:2]] + [1] * (x.ndim - 2)), p) != 0
+    return (x * kept.to(x.dtype)) * (1 / (1 - p))
 
 
 class MaxPool1d(Module):
