@@ -153,7 +153,7 @@ def test_a_query_that_sees_nothing_has_nothing():
     dropped = F.scaled_dot_product_attention(q, q, q, dropout_p=0.9)
     assert dropped.shape == y.shape
     for wrong, says in ((lambda: F.scaled_dot_product_attention(q, q, q, mask, is_causal=True), "exclude each other"),
-                        (lambda: F.scaled_dot_product_attention(q, q, q, sg.ones(2, 2, dtype=sg.int64)), "attn_mask is int64.*mask != 0"),
+                        (lambda: F.scaled_dot_product_attention(q, q, q, sg.ones(2, 2, dtype=sg.int64)), "attn_mask is shardgrad.int64.*mask != 0"),
                         (lambda: F.scaled_dot_product_attention(q.expand(1, 3, 2, 4), q.expand(1, 2, 2, 4), q.expand(1, 2, 2, 4), enable_gqa=True), "3 heads of queries, 2 of keys; each"),
                         (lambda: F.scaled_dot_product_attention(q, q[..., :2], q), "are not")):
         with pytest.raises(sg.InputError, match=says):
