@@ -12,6 +12,17 @@ namespace shardgrad::python {
 namespace {
 
 using Maybe = std::optional<Tensor>;
+
+// Row `padding` gets no gradient.
+Tensor looked_up(const Tensor& ids, const Tensor& weight, std::optional<int64_t> padding) {
+  Tensor rows = embedding(weight, ids);
+  if (!padding) return rows;
+  int64_t row = *padding < 0 ? *padding + weight.size(0) : *padding;
+  SG_CHECK(row >= 0 && row < weight.size(0), "embedding: there is no row ", *padding, " of ", weight.size(0),
+           " that could be padding");
+  return where(unsqueeze(ids == double(row), -1), rows.detach(), rows);
+}
+
 void bind_products(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "matmul", matmul, "other"_a, "trans_a"_a = false, "trans_b"_a = false,
            "The product of the last two dimensions; leading ones broadcast.");
@@ -40,18 +51,8 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
       "linear",
       [](const Tensor& x, const Tensor& weight, const Maybe& bias) { return linear(x, weight, or_undefined(bias)); },
       "x"_a, "weight"_a, "bias"_a = nb::none(), Waits(), "x · weightᵀ + bias");
-  m.def(
-      "embedding",
-      [](const Tensor& ids, const Tensor& weight, std::optional<int64_t> padding) {
-        Tensor rows = embedding(weight, ids);
-        if (!padding) return rows;
-        int64_t row = *padding < 0 ? *padding + weight.size(0) : *padding;
-        SG_CHECK(row >= 0 && row < weight.size(0), "embedding: there is no row ", *padding, " of ", weight.size(0),
-                 " that could be padding");
-        return where(unsqueeze(ids == double(row), -1), rows.detach(), rows);
-      },
-      "ids"_a, "weight"_a, "padding_idx"_a = nb::none(), Waits(),
-      "Rows of weight at ids; row padding_idx gets no gradient.");
+  m.def("embedding", looked_up, "ids"_a, "weight"_a, "padding_idx"_a = nb::none(), Waits(),
+        "Rows of weight at ids; row padding_idx gets no gradient.");
 }
 
 // PyTorch's normalized_shape, which here is the last dimension.

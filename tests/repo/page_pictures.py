@@ -77,14 +77,26 @@ def check_sent(picture, units, events):
     assert all(abs(drawn[name] - number) <= NEAR * scale for name, number in expected.items()), (drawn, expected)
 
 
+def most_and_how_long(events):
+    """Of each owner on rank 0 the most bytes, and for how many microseconds at a time it had them."""
+    moments = [event for event in events if event["ph"] == "C" and event["pid"] == 0]
+    most, lasted, now = {}, {}, {}
+    for event, end in zip(moments, [*(event["ts"] for event in moments[1:]), moments[-1]["ts"]]):
+        now.update(event["args"])
+        for owner, number in now.items():
+            if number > most.get(owner, -1):
+                most[owner], lasted[owner] = number, 0
+            if number == most[owner]:
+                lasted[owner] = max(lasted[owner], end - event["ts"])
+    return most, lasted
+
+
 def check_memory(picture, events):
-    """The thickness of each owner's band where it is thickest."""
-    most = {}
-    for event in events:
-        if event["ph"] == "C" and event["pid"] == 0:
-            for owner, number in event["args"].items():
-                most[owner] = max(most.get(owner, 0), number)
+    """The thickness of each owner's band where it is thickest; a moment shorter than some pixels may be left out."""
+    most, lasted = most_and_how_long(events)
+    pixel = picture.axis("middle", 0)[1] * picture.unit(SECONDS)
     scale = picture.axis("end", 1)[1] * picture.unit(BYTES)
+    checked = 0
     for path, name in picture.named("path"):
         points = points_of(path)  # its upper side to the right, and its lower one back
         turn = max(range(len(points)), key=lambda i: (points[i][0], i))
@@ -92,7 +104,11 @@ def check_memory(picture, events):
         middles = [(begin + end) / 2 for begin, end in zip(ends, ends[1:])]
         thickest = max(height_at(points[turn:], at) - height_at(points[:turn], at) for at in middles) * scale
         owner = name.split(",")[0]
-        assert abs(thickest - most[owner]) <= 2 * NEAR * scale, (name, thickest, most[owner])
+        assert thickest <= most[owner] + 2 * NEAR * scale, (name, thickest, most[owner])
+        if lasted[owner] > 4 * pixel:
+            assert abs(thickest - most[owner]) <= 2 * NEAR * scale, (name, thickest, most[owner])
+            checked += 1
+    assert checked >= 3, (most, lasted, pixel)
 
 
 def check_line_of_the_plan(picture, plan):
