@@ -47,7 +47,7 @@ inline float __exp10f(float x) noexcept { return std::pow(10.0f, x); }
 inline float __logf(float x) noexcept { return std::log(x); }
 inline float __log2f(float x) noexcept { return std::log2(x); }
 inline float __log10f(float x) noexcept { return std::log10(x); }
-inline float __powf(float x, float y) noexcept { return std::pow(x, y); }
+inline float __powf(float x, float y) noexcept { return std::exp2(y * std::log2(x)); }  // NaN of a negative x
 inline float __sinf(float x) noexcept { return std::sin(x); }
 inline float __cosf(float x) noexcept { return std::cos(x); }
 inline float __tanf(float x) noexcept { return std::tan(x); }

@@ -13,8 +13,8 @@ struct Word {
   float (*expected)(int t);
   friend std::ostream& operator<<(std::ostream& out, const Word& word) { return out << word.name; }
 };
-std::span<const Word> number_words();  ///< numbers, bits, vectors and halves
-std::span<const Word> thread_words();  ///< memory, atomics, warps and groups
+std::span<const Word> number_words();  ///< numbers, bits, vectors and halves; in number_words.cu
+std::span<const Word> thread_words();  ///< memory, atomics, warps and groups; in words.cu
 void run_word(const Word& word, float* y, const float* x);
 
 void run_vector_add(float* c, const float* a, const float* b, int n);                ///< with float4
