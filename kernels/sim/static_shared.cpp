@@ -55,14 +55,16 @@ std::vector<Symbol> read_symbols(const std::string& path) {
   auto sections = read_table<Elf64_Shdr>(file, header.e_shoff, uint64_t(header.e_shnum) * sizeof(Elf64_Shdr));
   for (const Elf64_Shdr& section : sections) {
     if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
+    int source = 0;  // its own symbols follow its name
     for (const Elf64_Sym& symbol : read_table<Elf64_Sym>(file, section.sh_offset, section.sh_size)) {
+      source += ELF64_ST_TYPE(symbol.st_info) == STT_FILE;
       if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_size == 0) continue;
       std::string name;
       file.seekg(std::streamoff(sections[section.sh_link].sh_offset + symbol.st_name));
       std::getline(file, name, '\0');
       std::string full = demangled(name);
       bool local = name.starts_with("_ZZ") && full.find("::") != std::string::npos;
-      found.push_back({symbol.st_value, symbol.st_size, full, local ? full.substr(0, full.rfind("::")) : ""});
+      found.push_back({symbol.st_value, symbol.st_size, source, full, local ? full.substr(0, full.rfind("::")) : ""});
     }
   }
   return found;
@@ -109,7 +111,8 @@ Region& StaticShared::enter(const Library& library) {
     variable.owner = owner_of(symbol.name);
     variable.function = symbol.function.empty() ? symbol.name : symbol.function;
     for (const Symbol& other : symbols->second)
-      if (&other == &symbol || (!symbol.function.empty() && other.function == symbol.function))
+      if (&other == &symbol ||
+          (!symbol.function.empty() && other.source == symbol.source && other.function == symbol.function))
         variable.region.function_bytes += other.size;
   }
   variable.cells.resize(cells_for(variable.region.begin, variable.region.end));

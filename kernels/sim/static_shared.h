@@ -23,9 +23,11 @@ class StaticShared {
     uintptr_t address, begin = 0, end = 0;
     std::string file = {};
   };
-  /// A thread-local variable of a library, and the function in whose body it stands, if it does.
+  /// A thread-local variable of a library, the number of its source file, since anonymous namespaces have the same
+  /// names there, and the function in whose body it stands, if it does.
   struct Symbol {
     uint64_t offset, size;
+    int source;
     std::string name, function;
   };
 
