@@ -32,14 +32,23 @@ struct Config {
   size_t shared = 0;
 };
 
+// What this compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern).
+#ifdef __clang__
+constexpr uint64_t kUnsetLocal = ~uint64_t(0);
+#else
+constexpr uint64_t kUnsetLocal = 0xfefefefefefefefeu;
+#endif
+
 /// A kernel that some launch() of this program names. Entered while the program loads, so that a test can tell which
 /// kernels never ran.
 class KernelRecord {
  public:
-  KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded);
+  KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded, uint64_t unset_local);
   const std::string& name() const { return name_; }
   /// The most threads of a block that its __launch_bounds__ allows; 0 where it has none.
   int most_threads() const { return most_threads_; }
+  /// What its floats hold that nobody has set.
+  uint64_t unset_local() const { return unset_local_; }
   uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   void count() { launches_.fetch_add(1, std::memory_order_relaxed); }
   /// All of them, as a linked list.
@@ -49,17 +58,20 @@ class KernelRecord {
  private:
   std::string name_;
   int most_threads_;
+  uint64_t unset_local_;
   std::atomic<uint64_t> launches_{0};
   const KernelRecord* next_;
 };
 
 template <auto Kernel> const char* pretty_name() { return __PRETTY_FUNCTION__; }
-/// The library's functions with __launch_bounds__ (language.h): where the bytes before each of them begin.
-inline std::span<const char* const> bounded_functions() {
+/// The library's functions with __launch_bounds__ (language.h): where the bytes before each of them begin. In every
+/// library that asks, its own: another one's function of this name would see hidden symbols that are not its caller's.
+[[gnu::visibility("hidden"), gnu::always_inline]] inline std::span<const char* const> bounded_functions() {
   return {__start___patchable_function_entries, __stop___patchable_function_entries};
 }
 template <auto Kernel> struct RecordOf {
-  static inline KernelRecord record{pretty_name<Kernel>(), reinterpret_cast<const void*>(Kernel), bounded_functions()};
+  static inline KernelRecord record{pretty_name<Kernel>(), reinterpret_cast<const void*>(Kernel), bounded_functions(),
+                                    kUnsetLocal};
 };
 
 /// Runs body(data) once for every thread of the grid; `bytes` is the size of data, the kernel's arguments. Throws

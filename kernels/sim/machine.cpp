@@ -29,8 +29,12 @@ static int bytes_before(const void* function, std::span<const char* const> bound
   return 0;
 }
 
-KernelRecord::KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded)
-    : name_(kernel_name(pretty)), most_threads_(bytes_before(entry, bounded)), next_(first_record) {
+KernelRecord::KernelRecord(const char* pretty, const void* entry, std::span<const char* const> bounded,
+                           uint64_t unset_local)
+    : name_(kernel_name(pretty)),
+      most_threads_(bytes_before(entry, bounded)),
+      unset_local_(unset_local),
+      next_(first_record) {
   first_record = this;
 }
 const KernelRecord* KernelRecord::first() { return first_record; }
@@ -52,15 +56,17 @@ void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const voi
   Machine::mine().run(kernel, config, body, data, bytes);
 }
 
-void Machine::check_config(const Config& c, int most_threads) const {
+void Machine::check_config(const Config& c) const {
   uint64_t threads = volume(c.block);
-  SG_CHECK(threads >= 1 && threads <= kMaxThreads && c.block.z <= 64, *kernel_, ": a block of ", c.block.x, " x ",
-           c.block.y, " x ", c.block.z, " threads is not possible; a GPU takes up to 1024, 64 along z");
-  SG_CHECK(most_threads == 0 || threads <= uint64_t(most_threads), *kernel_, ": a block of ", c.block.x, " x ",
+  int most_threads = kernel_->most_threads();
+  SG_CHECK(threads >= 1 && threads <= kMaxThreads && c.block.z <= 64, kernel_->name(), ": a block of ", c.block.x,
+           " x ", c.block.y, " x ", c.block.z, " threads is not possible; a GPU takes up to 1024, 64 along z");
+  SG_CHECK(most_threads == 0 || threads <= uint64_t(most_threads), kernel_->name(), ": a block of ", c.block.x, " x ",
            c.block.y, " x ", c.block.z, " threads; the kernel's __launch_bounds__ allow ", most_threads);
-  SG_CHECK(c.grid.x < (1u << 31) && c.grid.y < 65536 && c.grid.z < 65536, *kernel_, ": a grid of ", c.grid.x, " x ",
-           c.grid.y, " x ", c.grid.z, " blocks is not possible; a GPU takes up to 2^31 - 1 along x, 65535 along y, z");
-  SG_CHECK(c.shared <= kSharedOfBlock, *kernel_, ": ", c.shared,
+  SG_CHECK(c.grid.x < (1u << 31) && c.grid.y < 65536 && c.grid.z < 65536, kernel_->name(), ": a grid of ", c.grid.x,
+           " x ", c.grid.y, " x ", c.grid.z,
+           " blocks is not possible; a GPU takes up to 2^31 - 1 along x, 65535 along y, z");
+  SG_CHECK(c.shared <= kSharedOfBlock, kernel_->name(), ": ", c.shared,
            " bytes of shared memory; a block has at most 227 KiB");
 }
 
@@ -101,9 +107,9 @@ void Machine::run(const KernelRecord& kernel, const Config& config, void (*body)
                   size_t bytes) {
   SG_CHECK(!running_, kernel.name(), ": a kernel cannot launch a kernel");
   KeepSubnormals as_a_gpu_does;
-  kernel_ = &kernel.name();
+  kernel_ = &kernel;
   kernel_base_ = base_name(kernel.name());
-  check_config(config, kernel.most_threads());
+  check_config(config);
   make_regions(config, data, bytes);
   body_ = body;
   data_ = data;
@@ -230,7 +236,7 @@ void Machine::set_fault(int thread, Fault fault) {
   if (faulted_) return;
   faulted_ = true;
   fault_ = std::move(fault);
-  fault_where_ = concat(*kernel_, ", block ", text_of(blockIdx), ", ", describe(thread));
+  fault_where_ = concat(kernel_->name(), ", block ", text_of(blockIdx), ", ", describe(thread));
 }
 
 void Machine::fault(Fault fault) {

@@ -102,14 +102,14 @@ class [[gnu::visibility("hidden")]] Machine {
   /// Ends the launch with a fault of the running thread.
   [[noreturn]] void fault(Fault fault);
   /// The kernel that this thread launched last; empty where there is none.
-  std::string last_kernel() const { return kernel_ ? *kernel_ : ""; }
+  std::string last_kernel() const { return kernel_ ? kernel_->name() : ""; }
   Places& places() { return places_; }
   void* dynamic_shared() { return dynamic_.data(); }
   int lane() const { return current_ % kWarp; }
 
  private:
   // machine.cpp: the order in which threads run
-  void check_config(const Config& config, int most_threads) const;
+  void check_config(const Config& config) const;
   void make_regions(const Config& config, const void* data, size_t bytes);
   void run_block(uint32_t index);
   bool run_warp(int first);
@@ -176,7 +176,7 @@ class [[gnu::visibility("hidden")]] Machine {
   StaticShared static_shared_;
 
   // the launch
-  const std::string* kernel_ = nullptr;
+  const KernelRecord* kernel_ = nullptr;
   std::string kernel_base_;
   void (*body_)(const void*) = nullptr;
   const void* data_ = nullptr;

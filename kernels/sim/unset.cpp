@@ -15,25 +15,21 @@ namespace {
 // 16 bits may be there by right: two neighbours tell.
 size_t size_of_check(DType dtype) { return std::max<size_t>(size_of(dtype), 4); }
 
-// What a compiler puts into local variables that their code does not set (-ftrivial-auto-var-init=pattern). gcc's
-// floats are so large that a sum with other numbers is still this one; half of it, or a mean, has the same fraction.
-// clang's are no numbers.
-#ifdef __clang__
-constexpr uint64_t kUnsetFloat = ~uint64_t(0), kUnsetInteger = 0xaaaaaaaaaaaaaaaau, kHalvings = 0;
-#else
-constexpr uint64_t kUnsetFloat = 0xfefefefefefefefeu, kUnsetInteger = kUnsetFloat, kHalvings = 12;
-#endif
+// gcc's pattern (kUnsetLocal) is so large a number that a sum with others is still this one; half of it, or a mean, has
+// the same fraction. clang's is no number: its bits are all set, while those of a GPU's own NaN have no sign. Integers
+// hold gcc's by right: -16843010.
+constexpr uint64_t kHalvings = 12;
 
-bool is_unset_local(DType dtype, const char* at) {
+bool is_unset_local(DType dtype, const char* at, uint64_t pattern) {
   size_t bytes = size_of_check(dtype);
-  uint64_t bits = 0, pattern = (is_floating(dtype) ? kUnsetFloat : kUnsetInteger) >> (64 - 8 * bytes);
+  uint64_t bits = 0, own = pattern >> (64 - 8 * bytes);
   std::memcpy(&bits, at, bytes);
-  if (dtype == DType::bf16 && bits == 0xfefffeff) return true;  // rounded
-  if (dtype != DType::f32 && dtype != DType::f64) return bits == pattern;
+  if (~pattern == 0 || (dtype != DType::f32 && dtype != DType::f64))
+    return bits == own || (dtype == DType::bf16 && bits == 0xfefffeff);  // rounded
   int fraction = dtype == DType::f32 ? 23 : 52;
   bits |= uint64_t(1) << (8 * bytes - 1);
-  bool same_fraction = (bits ^ pattern) << (64 - fraction) == 0;
-  return same_fraction && bits <= pattern && (pattern >> fraction) - (bits >> fraction) <= kHalvings;
+  bool same_fraction = (bits ^ own) << (64 - fraction) == 0;
+  return same_fraction && bits <= own && (own >> fraction) - (bits >> fraction) <= kHalvings;
 }
 
 template <class Word> Word word_at(const char* at) {
@@ -63,12 +59,12 @@ const char* first_unwritten(const char* at, const char* end, DType dtype) {
 
 void Machine::check_locals() {
   for (const Region& region : regions_)
-    if (region.cells && region.kind == Region::Kind::global && region.dtype != DType::u8) check_locals(region);
+    if (region.cells && region.kind == Region::Kind::global && is_floating(region.dtype)) check_locals(region);
 }
 void Machine::check_locals(const Region& region) {
   size_t step = size_of_check(region.dtype);
   for (uintptr_t at = (region.begin + 3) & ~uintptr_t(3); at + step <= region.end; at += step) {
-    if (!is_unset_local(region.dtype, reinterpret_cast<const char*>(at))) [[likely]]
+    if (!is_unset_local(region.dtype, reinterpret_cast<const char*>(at), kernel_->unset_local())) [[likely]]
       continue;
     const Cell& cell = region.cell(at);
     if (cell.era != launch_ || !cell.write_mask || cell.write.block < first_block_) continue;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
+
 #include <shardgrad/core/poison.h>
 
 #include "tests/sim/simulated.h"
@@ -57,6 +59,31 @@ TEST_P(TrickyKernel, IsLeftAlone) {
 }
 INSTANTIATE_TEST_SUITE_P(All, TrickyKernel, ::testing::ValuesIn(tricky_kernels()),
                          [](const auto& one) { return std::string(one.param.name); });
+
+TEST(BitsOfAnUnsetLocal, MayStandInIntegers) {
+  sim::Operands operands;
+  Operand<int> x(32), y(32);
+  x.values.assign(32, -16843010);
+  EXPECT_EQ(fault_of([&] { run_copied(y.out(operands), x.in(operands)); }), "no fault");
+  EXPECT_EQ(y.values, x.values);
+}
+
+TEST(BitsOfAnUnsetLocal, AreThoseOfTheKernelsCompiler) {
+  struct Case {
+    uint32_t bits;
+    bool gcc, clang;
+  };
+  for (auto [bits, gcc, clang] :
+       {Case{0xfefefefe, true, false}, Case{0xffffffff, false, true}, Case{0x7fffffff, false, false}})
+    for (bool by_clang : {false, true}) {
+      sim::Operands operands;
+      Operand<float> x(32), y(32);
+      x.values[9] = std::bit_cast<float>(bits);
+      std::string fault = fault_of([&] { run_copied(y.out(operands), x.in(operands), by_clang); });
+      bool reported = fault.find("at byte 36 what a local variable holds that nobody has set") != std::string::npos;
+      EXPECT_EQ(reported, by_clang ? clang : gcc) << std::hex << bits << ", " << by_clang << ": " << fault;
+    }
+}
 
 class BoundedKernel : public ::testing::Test {
  protected:

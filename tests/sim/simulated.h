@@ -38,7 +38,11 @@ struct Tricky {
 };
 std::span<const Tricky> tricky_kernels();  ///< in tricky.cu
 
-void run_bounded(float* y, int bound, int threads);  ///< of 96 or 256; also there
+/// 32 numbers; by_clang: as a kernel that was compiled with clang, else with gcc. In tricky.cu, too.
+void run_copied(int* y, const int* x);
+void run_copied(float* y, const float* x, bool by_clang);
+
+void run_bounded(float* y, int bound, int threads);  ///< of 96 or 256; in faulty.cu
 
 /// An operation that writes the first n elements; also in faulty_words.cu. in_part: it says so.
 void run_doubled(OutView y, View x, int n, bool in_part);
@@ -52,7 +56,7 @@ template <class T> struct Operand {
     return values.data();
   }
   T* out(sim::Operands& operands) {
-    DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::u8;
+    DType dtype = std::is_same_v<T, float> ? DType::f32 : std::is_same_v<T, int> ? DType::i32 : DType::u8;
     operands.add(values.data(), values.size() * sizeof(T), true, "output", dtype);
     return values.data();
   }

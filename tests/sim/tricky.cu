@@ -29,6 +29,14 @@ __global__ void all_memory_of_a_block_kernel(float* y) {
   y[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
+// books.cu has a kernel of this name, whose shared memory is not this one's.
+__global__ void stencil(float* y, const float* x, int n) {
+  __shared__ float tile[12 * 1024];
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = tile[n - 1 - int(threadIdx.x)];
+}
+
 __global__ void __launch_bounds__(64) as_many_threads_as_said_kernel(float* y) { y[threadIdx.x] = float(threadIdx.x); }
 
 __global__ void part_of_a_local_kernel(float* y, const float* x, int taps) {
@@ -131,7 +139,10 @@ __global__ void written_as_one_read_as_four_kernel(float* y, const float* x) {
   y[threadIdx.x] = v.x + v.y + v.z + v.w;
 }
 
-__global__ void blocks_count_together_kernel(float* y) { atomicAdd(&y[threadIdx.x % 4], 1.0f); }
+__global__ void blocks_count_together_kernel(float* y) { atomicAdd(&y[4 + threadIdx.x % 4], 1.0f); }
+
+// Numbers like others, with the bits of a local variable that is not set.
+template <class T> __global__ void copied_kernel(T* y, const T* x) { y[threadIdx.x] = x[threadIdx.x]; }
 
 // The lanes that pass ask for their places at once.
 __global__ void compaction_kernel(float* y, const float* x) {
@@ -199,6 +210,10 @@ const Tricky kernels[] = {
      [](float* y, const float*) {
        launch<all_memory_of_a_block_kernel>(how, {1, 32, 179 * 1024}, y);
      }},
+    {"namesake_in_another_file", 27,
+     [](float* y, const float* x) {
+       launch<stencil>(how, {1, 32}, y, x, 32);
+     }},
     {"as_many_threads_as_said", 5,
      [](float* y, const float*) {
        launch<as_many_threads_as_said_kernel>(how, {1, 64}, y);
@@ -251,7 +266,7 @@ const Tricky kernels[] = {
      [](float* y, const float* x) {
        launch<written_as_one_read_as_four_kernel>(how, {1, 128}, y, x);
      }},
-    {"blocks_count_together", 0,
+    {"blocks_count_together", 20 * 16,
      [](float* y, const float*) {
        launch<blocks_count_together_kernel>(how, {20, 64}, y);
      }},
@@ -280,5 +295,11 @@ const Tricky kernels[] = {
 }  // namespace
 
 std::span<const Tricky> tricky_kernels() { return kernels; }
+void run_copied(int* y, const int* x) { launch<copied_kernel<int>>(how, {1, 32}, y, x); }
+void run_copied(float* y, const float* x, bool by_clang) {
+  constexpr const char* name = "[Kernel = copied_kernel]";
+  static sim::KernelRecord ours{name, nullptr, {}, 0xfefefefefefefefeu}, of_clang{name, nullptr, {}, ~uint64_t(0)};
+  sim::run_kernel(by_clang ? of_clang : ours, {1, 32}, [=] { copied_kernel(y, x); });
+}
 
 }  // namespace shardgrad::test
