@@ -117,9 +117,10 @@ static uint64_t equal_lanes(const Fibre* lanes, unsigned here, uint64_t value) {
 }
 
 // True when two lanes of one mask are in one operation. Lanes may meet in different __syncwarps, but not in different
-// shuffles or votes.
+// shuffles or votes, nor in different reductions of one line.
 static bool meets(const Fibre& a, const Fibre& b) {
-  return a.op == b.op && (a.op == WarpOp::synchronise || a.waits_at == b.waits_at);
+  if (a.op != b.op || (a.op == WarpOp::reduce && a.source != b.source)) return false;
+  return a.op == WarpOp::synchronise || a.waits_at == b.waits_at;
 }
 
 // Completes the operation of the lanes in mask if all of them have come. Lanes that have returned are not waited for.

@@ -54,6 +54,11 @@ __global__ void sum_without_oneself_kernel(float* y) {
   y[threadIdx.x] = float(__reduce_add_sync(0xfffffff0u, 1));  // fault
 }
 
+__global__ void reductions_of_one_line_kernel(float* y) {
+  unsigned t = threadIdx.x;
+  y[t] = float(t < 16 ? __reduce_add_sync(kWholeWarp, t) : __reduce_max_sync(kWholeWarp, t));  // fault
+}
+
 __global__ void a_barrier_of_a_warp_kernel(float* y, const float* x) {
   __shared__ float tile[64];
   tile[threadIdx.x] = x[threadIdx.x];
@@ -135,6 +140,10 @@ const Faulty kernels[] = {
     {"sum_without_oneself_kernel", "(0, 0, 0)", "mask 0xfffffff0, which leaves out its own lane 0",
      [](float* y, const float*) {
        launch<sum_without_oneself_kernel>(how, {1, 32}, y);
+     }},
+    {"reductions_of_one_line_kernel", "(0, 0, 0)", "lanes that do not come: thread (31, 0, 0) is in a warp operation",
+     [](float* y, const float*) {
+       launch<reductions_of_one_line_kernel>(how, {1, 32}, y);
      }},
     {"a_barrier_of_a_warp_kernel", "(31, 0, 0)", "reads the shared variable 'tile' that thread (32, 0, 0) wrote",
      [](float* y, const float* x) {
