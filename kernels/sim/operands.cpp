@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/core/poison.h>
+#include <shardgrad/kernels/sim/runtime.h>
 
 namespace shardgrad::sim {
 
@@ -34,6 +35,11 @@ void refuse_index(const char* what, int64_t position, int64_t value, int64_t ext
                   int64_t exception) {
   std::string rest = unless ? concat(" and not ", unless, " (", exception, ')') : "";
   fail(what, ' ', position, " is ", value, ", outside [0, ", extent, ')', rest);
+}
+
+void refuse_copy(size_t bytes, size_t offset, size_t of) {
+  fail_as(ErrorKind::internal, "simulator: cudaMemcpyToSymbol of ", bytes, " bytes at byte ", offset,
+          " of a variable of ", of);
 }
 
 void note_input(const void* begin, size_t bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 // CUDA's everyday words, each in a kernel of one warp, and whole kernels as books have them.
 
+#include <cstddef>
 #include <ostream>
 #include <span>
 
@@ -22,7 +23,8 @@ void run_tiled_product(float* c, const float* a, const float* b, int n);        
 void run_block_sums(float* sums, const float* x, int n, int blocks);                 ///< warps by shuffles
 void run_histogram_of_bytes(unsigned* counts, const unsigned char* x, int n);        ///< 256 bins
 void run_softmax(float* y, const float* x, int rows, int columns);                   ///< cooperative groups
-void run_stencil(float* y, const float* x, const float* weights, int n);             ///< 7 weights, __constant__
+void run_stencil(float* y, const float* x, const float* weights, int n);             ///< 7 in __constant__; null: kept
+void copy_weights(const float* weights, size_t count, size_t from);                  ///< some of those 7
 void run_group_sums(int* of_block, int* of_tiles, int* running, const int* x);       ///< of 256, by 16, within warps
 void run_half_axpy(unsigned short* y, const unsigned short* x, float alpha, int n);  ///< half2
 

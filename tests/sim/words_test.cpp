@@ -90,6 +90,24 @@ TEST_F(Book, StencilWithConstantWeights) {
   }
 }
 
+TEST_F(Book, CopiesToASymbolStayWithinIt) {
+  Operand<float> x(300, 1.0f), y(300);
+  float weights[] = {0, 0, 0, 1, 0, 0, 0, 0}, twice[] = {2};
+  const float* from = x.in(operands);
+  float* to = y.out(operands);
+  run_stencil(to, from, weights, 300);
+  EXPECT_EQ(y.values[7], 8);
+  copy_weights(twice, 1, 3);
+  run_stencil(to, from, nullptr, 300);
+  EXPECT_EQ(y.values[7], 16);
+  for (auto [count, begin] : {std::pair(8, 0), std::pair(1, 7), std::pair(4, 4)}) {
+    std::string fault = fault_of([&] { copy_weights(weights, size_t(count), size_t(begin)); });
+    EXPECT_EQ(fault, concat("simulator: cudaMemcpyToSymbol of ", 4 * count, " bytes at byte ", 4 * begin,
+                            " of a variable of 28"));
+  }
+  copy_weights(weights, 0, 7);
+}
+
 TEST_F(Book, SumsOfGroupsOfAnyKind) {
   Operand<int> x(256, 1), whole(1), tiles(16), running(256);
   run_group_sums(whole.out(operands), tiles.out(operands), running.out(operands), x.in(operands));
