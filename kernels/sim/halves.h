@@ -1,9 +1,11 @@
 #pragma once
-// CUDA's __half and __nv_bfloat16, alone and in twos. They are computed in f32 and rounded once, as on a GPU.
+// CUDA's __half and __nv_bfloat16, alone and in twos. They are computed in f32 and then rounded, as on a
+// GPU.
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 
 #include <shardgrad/core/dtype.h>
@@ -18,9 +20,7 @@ template <class Format> struct Half {
   Half() = default;
   Half(float value) : bits(Format(value).bits) {}
   Half(double value) : Half(to_odd(value)) {}
-  Half(int value) : Half(double(value)) {}
-  Half(unsigned value) : Half(double(value)) {}
-  Half(long long value) : Half(double(value)) {}
+  template <std::integral Integer> Half(Integer value) : Half(double(value)) {}
   operator float() const {
     Format value;
     value.bits = bits;
@@ -108,64 +108,56 @@ SG_CONVERSIONS(__half, __half2, half, half2)
 SG_CONVERSIONS(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162)
 #undef SG_CONVERSIONS
 
-template <class F> float __low2float(shardgrad::sim::Half2<F> x) { return x.x; }
-template <class F> float __high2float(shardgrad::sim::Half2<F> x) { return x.y; }
-template <class F> shardgrad::sim::Half2<F> __lowhigh2highlow(shardgrad::sim::Half2<F> x) { return {x.y, x.x}; }
-
-// Functions of one or several numbers, and the same of pairs.
-#define SG_ONE(name, name2, result)                                                             \
-  template <class F> shardgrad::sim::Half<F> name(shardgrad::sim::Half<F> x) { return result; } \
-  template <class F> shardgrad::sim::Half2<F> name2(shardgrad::sim::Half2<F> x) { return {name(x.x), name(x.y)}; }
-#define SG_TWO(name, name2, result)                                                                           \
-  template <class F> shardgrad::sim::Half<F> name(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y) {     \
-    return result;                                                                                            \
-  }                                                                                                           \
-  template <class F> shardgrad::sim::Half2<F> name2(shardgrad::sim::Half2<F> x, shardgrad::sim::Half2<F> y) { \
-    return {name(x.x, y.x), name(x.y, y.y)};                                                                  \
-  }
-#define SG_COMPARE(name, result) \
-  template <class F> bool name(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y) { return result; }
-SG_ONE(__hneg, __hneg2, -x)
-SG_ONE(__habs, __habs2, shardgrad::sim::Half<F>::of(x.bits & 0x7fff))
-SG_ONE(hexp, h2exp, std::exp(float(x)))
-SG_ONE(hexp2, h2exp2, std::exp2(float(x)))
-SG_ONE(hlog, h2log, std::log(float(x)))
-SG_ONE(hlog2, h2log2, std::log2(float(x)))
-SG_ONE(hsqrt, h2sqrt, std::sqrt(float(x)))
-SG_ONE(hrsqrt, h2rsqrt, 1 / std::sqrt(double(float(x))))
-SG_ONE(hrcp, h2rcp, 1 / float(x))
-SG_ONE(hsin, h2sin, std::sin(float(x)))
-SG_ONE(hcos, h2cos, std::cos(float(x)))
-SG_ONE(hfloor, h2floor, std::floor(float(x)))
-SG_ONE(hceil, h2ceil, std::ceil(float(x)))
-SG_ONE(htanh, h2tanh, std::tanh(float(x)))
-SG_TWO(__hadd, __hadd2, x + y)
-SG_TWO(__hsub, __hsub2, x - y)
-SG_TWO(__hmul, __hmul2, x* y)
-SG_TWO(__hdiv, __h2div, x / y)
-SG_TWO(__hmax, __hmax2, max(float(x), float(y)))
-SG_TWO(__hmin, __hmin2, min(float(x), float(y)))
-SG_COMPARE(__heq, x == y)
-SG_COMPARE(__hne, x<y || x> y)
-SG_COMPARE(__hneu, x != y)
-SG_COMPARE(__hlt, x < y)
-SG_COMPARE(__hle, x <= y)
-SG_COMPARE(__hgt, x > y)
-SG_COMPARE(__hge, x >= y)
-#undef SG_ONE
-#undef SG_TWO
+// Functions of one or several numbers, and the same of pairs. Not templates, so that a plain number may stand beside a
+// half.
+#define SG_BOTH(macro, ...) macro(__half, __half2, __VA_ARGS__) macro(__nv_bfloat16, __nv_bfloat162, __VA_ARGS__)
+#define SG_ONE(one, two, name, name2, result) \
+  inline one name(one x) { return result; }   \
+  inline two name2(two x) { return {name(x.x), name(x.y)}; }
+#define SG_TWO(one, two, name, name2, result)      \
+  inline one name(one x, one y) { return result; } \
+  inline two name2(two x, two y) { return {name(x.x, y.x), name(x.y, y.y)}; }
+#define SG_COMPARE(one, two, name, result) \
+  inline bool name(one x, one y) { return result; }
+#define SG_OTHERS(one, two, rest)                                                           \
+  inline float __low2float(two x) { return x.x; }                                           \
+  inline float __high2float(two x) { return x.y; }                                          \
+  inline two __lowhigh2highlow(two x) { return {x.y, x.x}; }                                \
+  inline bool __hisnan(one x) { return float(x) != float(x); }                              \
+  inline int __hisinf(one x) { return std::isinf(float(x)) ? (float(x) < 0 ? -1 : 1) : 0; } \
+  inline one __hfma(one x, one y, one z) { return double(x) * double(y) + double(z); }      \
+  inline two __hfma2(two x, two y, two z) { return {__hfma(x.x, y.x, z.x), __hfma(x.y, y.y, z.y)}; }
+SG_BOTH(SG_ONE, __hneg, __hneg2, -x)
+SG_BOTH(SG_ONE, __habs, __habs2, decltype(x)::of(x.bits & 0x7fff))
+SG_BOTH(SG_ONE, hexp, h2exp, std::exp(float(x)))
+SG_BOTH(SG_ONE, hexp2, h2exp2, std::exp2(float(x)))
+SG_BOTH(SG_ONE, hlog, h2log, std::log(float(x)))
+SG_BOTH(SG_ONE, hlog2, h2log2, std::log2(float(x)))
+SG_BOTH(SG_ONE, hsqrt, h2sqrt, std::sqrt(float(x)))
+SG_BOTH(SG_ONE, hrsqrt, h2rsqrt, 1 / std::sqrt(double(x)))
+SG_BOTH(SG_ONE, hrcp, h2rcp, 1 / float(x))
+SG_BOTH(SG_ONE, hsin, h2sin, std::sin(float(x)))
+SG_BOTH(SG_ONE, hcos, h2cos, std::cos(float(x)))
+SG_BOTH(SG_ONE, hfloor, h2floor, std::floor(float(x)))
+SG_BOTH(SG_ONE, hceil, h2ceil, std::ceil(float(x)))
+SG_BOTH(SG_ONE, htanh, h2tanh, std::tanh(float(x)))
+SG_BOTH(SG_TWO, __hadd, __hadd2, x + y)
+SG_BOTH(SG_TWO, __hsub, __hsub2, x - y)
+SG_BOTH(SG_TWO, __hmul, __hmul2, x* y)
+SG_BOTH(SG_TWO, __hdiv, __h2div, x / y)
+SG_BOTH(SG_TWO, __hmax, __hmax2, max(float(x), float(y)))
+SG_BOTH(SG_TWO, __hmin, __hmin2, min(float(x), float(y)))
+SG_BOTH(SG_COMPARE, __heq, x == y)
+SG_BOTH(SG_COMPARE, __hne, x<y || x> y)
+SG_BOTH(SG_COMPARE, __hneu, x != y)
+SG_BOTH(SG_COMPARE, __hlt, x < y)
+SG_BOTH(SG_COMPARE, __hle, x <= y)
+SG_BOTH(SG_COMPARE, __hgt, x > y)
+SG_BOTH(SG_COMPARE, __hge, x >= y)
+// __hfma is rounded to a double first, which only a sum of very unequal bf16 can tell from rounding once.
+SG_BOTH(SG_OTHERS, )
+#undef SG_OTHERS
 #undef SG_COMPARE
-
-template <class F> bool __hisnan(shardgrad::sim::Half<F> x) { return float(x) != float(x); }
-template <class F> int __hisinf(shardgrad::sim::Half<F> x) {
-  return std::isinf(float(x)) ? (float(x) < 0 ? -1 : 1) : 0;
-}
-/// x · y + z, rounded once.
-template <class F>
-shardgrad::sim::Half<F> __hfma(shardgrad::sim::Half<F> x, shardgrad::sim::Half<F> y, shardgrad::sim::Half<F> z) {
-  return double(float(x)) * double(float(y)) + double(float(z));
-}
-template <class F>
-shardgrad::sim::Half2<F> __hfma2(shardgrad::sim::Half2<F> x, shardgrad::sim::Half2<F> y, shardgrad::sim::Half2<F> z) {
-  return {__hfma(x.x, y.x, z.x), __hfma(x.y, y.y, z.y)};
-}
+#undef SG_TWO
+#undef SG_ONE
+#undef SG_BOTH

@@ -1,6 +1,7 @@
 #pragma once
 // CUDA's functions of numbers and bits, computed by the host's: a GPU's own fast ones round otherwise.
 
+#include <limits.h>
 #include <math.h>  // puts abs, isnan and their kin for every type into the global namespace, where CUDA has them
 #include <stdlib.h>
 
@@ -67,9 +68,9 @@ inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 
 namespace shardgrad::sim {
-/// What does not fit becomes the nearest that does, and NaN becomes 0.
-template <class To> To to_integer(double rounded) {
-  if (rounded != rounded) return 0;
+/// What does not fit becomes the nearest that does. NaN becomes 0, of a double the least.
+template <class To> To to_integer(double rounded, To of_nan = 0) {
+  if (rounded != rounded) return of_nan;
   constexpr double least = double(std::numeric_limits<To>::min()), most = double(std::numeric_limits<To>::max());
   return rounded <= least ? std::numeric_limits<To>::min()
                           : (rounded >= most ? std::numeric_limits<To>::max() : To(rounded));
@@ -81,8 +82,8 @@ inline int __float2int_rd(float x) { return shardgrad::sim::to_integer<int>(std:
 inline int __float2int_ru(float x) { return shardgrad::sim::to_integer<int>(std::ceil(x)); }
 inline unsigned __float2uint_rn(float x) { return shardgrad::sim::to_integer<unsigned>(std::nearbyint(x)); }
 inline unsigned __float2uint_rz(float x) { return shardgrad::sim::to_integer<unsigned>(std::trunc(x)); }
-inline int __double2int_rn(double x) { return shardgrad::sim::to_integer<int>(std::nearbyint(x)); }
-inline int __double2int_rz(double x) { return shardgrad::sim::to_integer<int>(std::trunc(x)); }
+inline int __double2int_rn(double x) { return shardgrad::sim::to_integer<int>(std::nearbyint(x), INT_MIN); }
+inline int __double2int_rz(double x) { return shardgrad::sim::to_integer<int>(std::trunc(x), INT_MIN); }
 inline float __int2float_rn(int x) { return float(x); }
 inline float __uint2float_rn(unsigned x) { return float(x); }
 inline double __int2double_rn(int x) { return double(x); }

@@ -2,6 +2,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <climits>
+#include <cmath>
+
 #include <shardgrad/kernels/cuda/launch.h>
 
 #include "tests/sim/words.h"
@@ -95,6 +98,62 @@ const Word numbers[] = {
        y[t] = float(__hne(odd, one) + 2 * __hneu(odd, one) + 4 * (odd != one));
      },
      [](int t) { return t == 0 ? 0.0f : (t % 2 ? 6.0f : 7.0f); }},
+    {"char1_to_double4",
+     [](float* y, const float* x, int t) {
+       char1 small = make_char1(static_cast<signed char>(-t));
+       double4 large = make_double4(double(x[t]), 0.5, 1, 2);
+       y[t] = float(large.x + large.y + large.z + large.w) + float(small.x);
+     },
+     [](int) { return 4.5f; }},
+    {"__sinf",
+     [](float* y, const float* x, int t) { y[t] = __sinf(x[t]) * __sinf(x[t]) + __cosf(x[t]) * __cosf(x[t]); },
+     [](int) { return 1.0f; }},
+    {"__float2uint",
+     [](float* y, const float* x, int t) {
+       y[t] = float(__float2uint_rn(x[t] + 0.75f) + 100 * __float2uint_rz(x[t] + 0.75f) + __float2uint_rz(-x[t]));
+     },
+     [](int t) { return float(t + 2 + 100 * (t + 1)); }},
+    {"__double2int",
+     [](float* y, const float* x, int t) {
+       y[t] = float(__double2int_rn(-0.75 * double(x[t])) - __double2int_rz(-0.75 * double(x[t])));
+       if (t == 3) y[t] = float(__double2int_rn(double(NAN)) == INT_MIN && __float2int_rn(NAN) == 0);
+     },
+     [](int t) { return t == 3 ? 1.0f : std::nearbyint(-0.75f * float(t + 1)) - std::trunc(-0.75f * float(t + 1)); }},
+    {"__byte_perm",
+     [](float* y, const float*, int t) { y[t] = float(__byte_perm(0x33221100u, 0x77665544u, unsigned(t % 8))); },
+     [](int t) { return float(0x11 * (t % 8)); }},
+    {"__funnelshift",
+     [](float* y, const float*, int t) {
+       y[t] = float(__funnelshift_l(1u << 31, 0, unsigned(t)) + __funnelshift_r(1, 1u << t, 33));
+     },
+     [](int t) { return float(t ? 1u << (t - 1) : 1u << 31); }},
+    {"__mulhi",
+     [](float* y, const float*, int t) {
+       long long high = __mul64hi(-(1ll << 62), 8ll * t);
+       unsigned long long unsigned_high = __umul64hi(1ull << 63, 4ull * unsigned(t));
+       y[t] = float(__mulhi(-(1 << 30), 4 * t)) + 10 * float(high) + 100 * float(unsigned_high);
+     },
+     [](int t) { return float(-t - 10 * 2 * t + 100 * 2 * t); }},
+    {"bits_of_64",
+     [](float* y, const float*, int t) {
+       unsigned long long one = 1ull << (32 + t);
+       y[t] = float(__ffsll(static_cast<long long>(one)) + 100 * __ffsll(static_cast<long long>(__brevll(one))) +
+                    __clzll(static_cast<long long>(one)) + __popcll(one - 1));
+     },
+     [](int t) { return float(33 + t + 100 * (32 - t) + 31 - t + 32 + t); }},
+    {"__hmax",
+     [](float* y, const float* x, int t) {
+       __half v = __hmax(__half(x[t]), 4.0f), w = __hmin(v, __float2half(8.0f));
+       y[t] = __half2float(w) + __half2float(hexp(__half(0)));
+     },
+     [](int t) { return float(t < 3 ? 4 : (t < 8 ? t + 1 : 8)) + 1; }},
+    {"halves_beside_numbers",
+     [](float* y, const float*, int t) {
+       int64_t count = t;
+       __nv_bfloat16 twice = __hmul(__nv_bfloat16(size_t(t)), 2);
+       y[t] = __half2float(__hfma(__half(count), 2.0f, 1)) + __bfloat162float(twice);
+     },
+     [](int t) { return float(4 * t + 1); }},
 };
 
 }  // namespace
