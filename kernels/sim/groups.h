@@ -16,6 +16,14 @@ inline unsigned rank_in_block() { return (threadIdx.z * blockDim.y + threadIdx.y
 inline unsigned size_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 inline unsigned lane() { return rank_in_block() % 32; }
 
+/// Of the lanes in mask, `size` that follow each other: those among which the one of this rank is.
+inline unsigned part_of(unsigned mask, unsigned rank, unsigned size) {
+  unsigned part = 0, at = 0;
+  for (unsigned rest = mask; rest; rest &= rest - 1, ++at)
+    if (at / size == rank / size) part |= rest & -rest;
+  return part;
+}
+
 /// What groups of lanes have in common.
 class Lanes {
  public:
@@ -67,6 +75,9 @@ template <unsigned Size, class Parent = thread_block> class thread_block_tile : 
       : Lanes((Size == 32 ? ~0u : (1u << Size % 32) - 1) << begin()),
         rank_(rank_in_parent / Size),
         count_((size_of_parent + Size - 1) / Size) {}
+  template <class Other>
+  thread_block_tile(const thread_block_tile<Size, Other>& tile)
+      : Lanes(tile.mask()), rank_(tile.meta_group_rank()), count_(tile.meta_group_size()) {}
   static unsigned thread_rank() { return details::lane() % Size; }
   static constexpr unsigned num_threads() { return Size; }
   static constexpr unsigned size() { return Size; }
@@ -106,12 +117,13 @@ thread_block_tile<Size, thread_block_tile<Larger, Parent>> tiled_partition(
 /// Lanes of a warp that were at one place. A lane's rank counts those before it.
 class coalesced_group : public details::Lanes {
  public:
-  explicit coalesced_group(unsigned mask) : Lanes(mask) {}
+  explicit coalesced_group(unsigned mask, unsigned meta_rank = 0, unsigned meta_size = 1)
+      : Lanes(mask), meta_rank_(meta_rank), meta_size_(meta_size) {}
   unsigned thread_rank() const { return rank_of(details::lane()); }
   unsigned num_threads() const { return unsigned(std::popcount(mask_)); }
   unsigned size() const { return num_threads(); }
-  unsigned meta_group_rank() const { return 0; }
-  unsigned meta_group_size() const { return 1; }
+  unsigned meta_group_rank() const { return meta_rank_; }
+  unsigned meta_group_size() const { return meta_size_; }
   template <class T> T shfl(T value, unsigned from, SG_HERE) const {
     return sim::shuffle(mask_, value, sim::Shuffle::index, lane_of(from % size()), 32, here);
   }
@@ -134,11 +146,19 @@ class coalesced_group : public details::Lanes {
     for (; rank > 0; --rank) rest &= rest - 1;
     return std::countr_zero(rest);
   }
+  unsigned meta_rank_, meta_size_;
 };
 inline coalesced_group coalesced_threads(SG_HERE) { return coalesced_group(sim::active_lanes(here)); }
+/// `size` of the group that follow each other; the last part may have fewer.
+inline coalesced_group tiled_partition(const coalesced_group& group, unsigned size) {
+  unsigned rank = group.thread_rank();
+  return coalesced_group(details::part_of(group.mask(), rank, size), rank / size, (group.size() + size - 1) / size);
+}
 /// Those of the group that pass the same label.
 template <class Group, class T> coalesced_group labeled_partition(const Group& group, T label, SG_HERE) {
-  return coalesced_group(sim::lanes_with(group.mask(), sim::bits_of(label), here));
+  unsigned same = sim::lanes_with(group.mask(), sim::bits_of(label), here);
+  unsigned first = same & -same, firsts = sim::vote(group.mask(), first >> details::lane() == 1, here);
+  return coalesced_group(same, unsigned(std::popcount(firsts & (first - 1))), unsigned(std::popcount(firsts)));
 }
 
 /// Any group of a block, whose kind is known when the kernel runs.
@@ -149,12 +169,12 @@ class thread_group {
   thread_group(const thread_block_tile<Size, Parent>& tile)
       : mask_(tile.mask()), rank_(tile.thread_rank()), size_(Size) {}
   thread_group(const coalesced_group& group) : mask_(group.mask()), rank_(group.thread_rank()), size_(group.size()) {}
-  /// Tiles of `size` neighbouring threads, a power of two up to 32.
+  /// Tiles of `size` threads that follow each other, a power of two up to 32.
   thread_group tile(unsigned size) const {
     thread_group part = *this;
-    part.mask_ = (size == 32 ? ~0u : (1u << size) - 1) << details::lane() / size * size;
+    part.mask_ = details::part_of(mask_ ? mask_ : ~0u, rank_ % 32, size);
     part.rank_ = rank_ % size;
-    part.size_ = size;
+    part.size_ = unsigned(std::popcount(part.mask_));
     return part;
   }
   void sync(SG_HERE) const { mask_ ? sim::sync_warp(mask_, here) : thread_block::sync(here); }

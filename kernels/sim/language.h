@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>  // says __attribute__((__noinline__)), which it must before CUDA's word is one
 #include <span>
 #include <tuple>
 
@@ -25,6 +26,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // As many bytes before a function as threads are allowed: what it says is in the program then, for KernelRecord.

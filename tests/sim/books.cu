@@ -103,7 +103,7 @@ __global__ void stencil(float* y, const float* x, int n) {
 }
 
 // The sum of a group of any kind, in memory that it shares.
-__device__ int group_sum(cg::thread_group g, int* shared, int value) {
+__device__ __noinline__ int group_sum(cg::thread_group g, int* shared, int value) {
   int rank = g.thread_rank();
   for (int i = g.size() / 2; i > 0; i /= 2) {
     shared[rank] = value;

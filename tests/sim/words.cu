@@ -1,5 +1,6 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
 #include <cuda_runtime.h>
 
 #include <shardgrad/kernels/cuda/launch.h>
@@ -23,6 +24,8 @@ const Word threads[] = {
     {"__ldg",
      [](float* y, const float* x, int t) { y[t] = __ldg(x + t) + __ldg(reinterpret_cast<const float4*>(x)).w; },
      [](int t) { return float(t + 5); }},
+    {"__ldcg", [](float* y, const float* x, int t) { __stcg(y + t, __ldcg(&x[t])); },
+     [](int t) { return float(t + 1); }},
     {"__ldcs", [](float* y, const float* x, int t) { __stcs(y + t, __ldcs(&x[t])); },
      [](int t) { return float(t + 1); }},
     {"__constant__", [](float* y, const float* x, int t) { y[t] = offsets[t] + x[t]; },
@@ -36,6 +39,12 @@ const Word threads[] = {
      },
      [](int t) { return float(32 - t); }},
     {"__syncthreads_count", [](float* y, const float*, int t) { y[t] = float(__syncthreads_count(t < 5)); },
+     [](int) { return 5.0f; }},
+    {"__syncthreads_and",
+     [](float* y, const float*, int t) {
+       y[t] = float(__syncthreads_and(t < 32) + 2 * __syncthreads_and(t < 31) + 4 * __syncthreads_or(t == 8) +
+                    8 * __syncthreads_or(t > 31));
+     },
      [](int) { return 5.0f; }},
     {"__threadfence",
      [](float* y, const float*, int t) {
@@ -125,6 +134,20 @@ const Word threads[] = {
        y[t] = float(atomicInc(&count, 7));
      },
      [](int t) { return float(t % 8); }},
+    {"atomicDec",
+     [](float* y, const float*, int t) {
+       __shared__ unsigned left;
+       if (t == 0) left = 5;
+       __syncthreads();
+       y[t] = float(atomicDec(&left, 5));
+     },
+     [](int t) { return float(5 - t % 6); }},
+    {"atomicAdd_block",
+     [](float* y, const float*, int t) {
+       atomicAdd_block(y + t, 1.0f);
+       atomicAdd_system(y + t, 2.0f);
+     },
+     [](int) { return 3.0f; }},
     {"__shfl_sync", [](float* y, const float* x, int t) { y[t] = __shfl_sync(0xffffffff, x[t], 4); },
      [](int) { return 5.0f; }},
     {"__shfl_up_sync", [](float* y, const float* x, int t) { y[t] = __shfl_up_sync(0xffffffff, x[t], 1); },
@@ -156,6 +179,13 @@ const Word threads[] = {
        y[t] = float(__reduce_add_sync(0xffffffff, t) + 1000 * __reduce_max_sync(0xffffffff, t - 40));
      },
      [](int) { return 496.0f - 9000.0f; }},
+    {"__reduce_min_sync",
+     [](float* y, const float*, int t) {
+       unsigned bits = 1u << t % 4 | 64u, parity = __reduce_xor_sync(0xffffffff, t < 3 ? 5u : 0u);
+       y[t] = float(__reduce_min_sync(0xffffffff, t - 9)) + float(__reduce_min_sync(0xffffffff, ~0u >> t));
+       y[t] += float(__reduce_and_sync(0xffffffff, bits) + __reduce_or_sync(0xffffffff, bits) + parity);
+     },
+     [](int) { return -9.0f + 1 + 64 + 79 + 5; }},
     {"__match_any_sync",
      [](float* y, const float*, int t) {
        int all = 1;
@@ -195,6 +225,47 @@ const Word threads[] = {
        y[t] = cg::reduce(tile, x[t], cg::plus<float>()) + cg::reduce(tile, x[t], cg::greater<float>());
      },
      [](int t) { return t < 16 ? 136.0f + 16 : 392.0f + 32; }},
+    {"cg::reduce_bits_and_least",
+     [](float* y, const float* x, int t) {
+       auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+       unsigned bits = cg::reduce(warp, 1u << t % 4, cg::bit_or<unsigned>());
+       y[t] = cg::reduce(warp, x[t], cg::less<float>()) + float(bits);
+     },
+     [](int) { return 16.0f; }},
+    {"cg::tile_of_any_parent",
+     [](float* y, const float* x, int t) {
+       cg::thread_block_tile<8> tile = cg::tiled_partition<8>(cg::tiled_partition<32>(cg::this_thread_block()));
+       y[t] = tile.shfl_up(x[t], 1) + 100 * float(tile.meta_group_rank()) + 1000 * float(tile.meta_group_size());
+       y[t] += float(tile.match_any(t % 8 < 3) == (t % 8 < 3 ? 7u : 0xf8u));
+     },
+     [](int t) { return float(t % 8 ? t : t + 1) + 100 * float(t / 8) + 4000 + 1; }},
+    {"cg::tiles_of_a_branch",
+     [](float* y, const float* x, int t) {
+       y[t] = 0;
+       if (t % 2 == 0 || t == 31) return;
+       cg::coalesced_group branch = cg::coalesced_threads(), tile = cg::tiled_partition(branch, 4);
+       cg::thread_group same = cg::tiled_partition(cg::thread_group(branch), 4);
+       y[t] = cg::reduce(tile, x[t], cg::plus<float>()) + 1000 * float(tile.meta_group_rank() + tile.meta_group_size());
+       same.sync();
+       if (same.size() != tile.size() || same.thread_rank() != tile.thread_rank()) y[t] = -1;
+     },
+     [](int t) {
+       int first = t / 8 * 8 + 2, count = t < 24 ? 4 : 3;
+       return t % 2 && t < 31 ? float(count * first + count * (count - 1) + 1000 * (t / 8 + 4)) : 0.0f;
+     }},
+    {"cg::labeled_partition",
+     [](float* y, const float*, int t) {
+       auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+       cg::coalesced_group group = cg::labeled_partition(warp, t % 3 ? 5 : 9);
+       y[t] = float(group.size() + 100 * group.meta_group_rank() + 1000 * group.meta_group_size());
+     },
+     [](int t) { return t % 3 ? 2121.0f : 2011.0f; }},
+    {"cg::exclusive_scan",
+     [](float* y, const float* x, int t) {
+       auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+       y[t] = cg::exclusive_scan(tile, x[t]) + cg::inclusive_scan(tile, 1.0f);
+     },
+     [](int t) { return float(t / 16 * 16 * (t % 16) + (t % 16) * (t % 16 + 1) / 2 + t % 16 + 1); }},
 };
 
 const Launch how;
