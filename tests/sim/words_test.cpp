@@ -1,6 +1,10 @@
 // CUDA's everyday words do on the simulator what CUDA says of them, and kernels as books have them run as they stand.
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 #include <shardgrad/core/dtype.h>
 
@@ -27,7 +31,27 @@ auto name_of = [](const auto& one) {
 INSTANTIATE_TEST_SUITE_P(Numbers, EverydayWord, ::testing::ValuesIn(number_words()), name_of);
 INSTANTIATE_TEST_SUITE_P(Threads, EverydayWord, ::testing::ValuesIn(thread_words()), name_of);
 
-TEST(EverydayWords, AreAsManyAsPromised) { EXPECT_GE(number_words().size() + thread_words().size(), 45u); }
+// Those of the first table after "## Words", by their names in the kernels here.
+TEST(EverydayWords, OfTheDocumentationAreAllUsed) {
+  auto text_of = [](const std::string& path) {
+    std::ifstream file(std::string(kSourceFolder) + path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  std::set<std::string> used;
+  std::regex word("[A-Za-z_]\\w*");
+  for (const char* name : {"number_words", "words", "books"}) {
+    std::string text = text_of(concat("/tests/sim/", name, ".cu"));
+    for (std::sregex_iterator at(text.begin(), text.end(), word), end; at != end; ++at) used.insert(at->str());
+  }
+  std::string table = text_of("/docs/simulator.md");
+  table = table.substr(table.find("| words | |"));
+  table.erase(table.find("\n\n"));
+  std::regex promised("`([A-Za-z_]\\w*)");
+  int count = 0;
+  for (std::sregex_iterator at(table.begin(), table.end(), promised), end; at != end; ++at, ++count)
+    EXPECT_TRUE(used.contains((*at)[1])) << (*at)[1];
+  EXPECT_GE(count, 90);
+}
 
 class Book : public ::testing::Test {
  protected:
