@@ -1,7 +1,5 @@
 // Judges every access to memory: in bounds, aligned, written before, ordered after what it depends on.
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -40,13 +38,7 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
   if (stacks_.contains(address)) return;
   if (same_value_) check_same_value();
   Region* region = find(address, bytes, code);
-  if (!region) {
-    if (dladdr(reinterpret_cast<void*>(address), std::make_unique<Dl_info>().get())) {  // __constant__ and other data
-      if (how == Access::read) return;
-      fault({code, concat(verb(how), ' ', bytes, " bytes of the program's own data, which a kernel may only read")});
-    }
-    outside(address, bytes, how, code);
-  }
+  if (!region) outside(address, bytes, how, code);
   if (how != Access::read && !region->writable)
     fault({code, concat(verb(how), ' ', bytes, " bytes of ", region->what, ", which it may only read")});
   if (aligned && address % bytes != 0)
@@ -79,7 +71,10 @@ Region* Machine::find(uintptr_t address, size_t bytes, Code code) {
     return recent;
   for (Region& region : regions_)
     if (region.holds(address, bytes)) return recent = &region;
+  if (program_.holds(address, bytes)) return &program_;  // __constant__ and other data
   Region* variable = static_shared_.find(address);
+  if (!variable) program_ = program_data(address);
+  if (program_.holds(address, bytes)) return &program_;
   bool mine = variable && variable->holds(address, bytes) && (!*variable->owner || variable->owner == kernel_base_);
   if (!mine) return nullptr;
   if (variable->launch != launch_) count_static(*variable, code);

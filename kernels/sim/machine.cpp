@@ -74,6 +74,7 @@ void Machine::check_config(const Config& c) const {
 void Machine::make_regions(const Config& config, const void* data, size_t bytes) {
   regions_.clear();
   recent_ = {};
+  program_ = {};
   dynamic_.resize(config.shared);
   dynamic_cells_.resize(config.shared / 4 + 1);
   auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };

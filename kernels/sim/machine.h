@@ -101,8 +101,9 @@ class [[gnu::visibility("hidden")]] Machine {
   void fence() { fibres_[size_t(current_)].fenced = true; }
   /// Ends the launch with a fault of the running thread.
   [[noreturn]] void fault(Fault fault);
-  /// The kernel that this thread launched last; empty where there is none.
+  /// The kernel that this thread launched last in the operation that runs; empty where there is none.
   std::string last_kernel() const { return kernel_ ? kernel_->name() : ""; }
+  void begin_operation() { kernel_ = nullptr; }
   Places& places() { return places_; }
   void* dynamic_shared() { return dynamic_.data(); }
   int lane() const { return current_ % kWarp; }
@@ -182,6 +183,7 @@ class [[gnu::visibility("hidden")]] Machine {
   const void* data_ = nullptr;
   dim3 grid_, block_shape_;
   std::vector<Region> regions_;
+  Region program_;                    // that part of the program's own data which was read last
   std::array<Region*, 16> recent_{};  // those that accesses near an address fell into
   std::vector<unsigned char> dynamic_;
   std::vector<Cell> dynamic_cells_, global_cells_;

@@ -32,6 +32,18 @@ int look(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
+int look_for_data(dl_phdr_info* info, size_t, void* data) {
+  auto& region = *static_cast<Region*>(data);
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, end = begin + info->dlpi_phdr[i].p_memsz;
+    if (info->dlpi_phdr[i].p_type != PT_LOAD || region.begin < begin || region.begin >= end) continue;
+    region.begin = begin;
+    region.end = end;
+    return 1;
+  }
+  return 0;
+}
+
 template <class T> std::vector<T> read_table(std::ifstream& file, uint64_t offset, uint64_t bytes) {
   std::vector<T> table(bytes / sizeof(T));
   file.seekg(std::streamoff(offset));
@@ -83,6 +95,11 @@ std::string owner_of(const std::string& variable) {
 }
 
 }  // namespace
+
+Region program_data(uintptr_t address) {
+  Region region{address, address, Region::Kind::parameters, false, nullptr, "the program's own data"};
+  return dl_iterate_phdr(look_for_data, &region) ? region : Region{};
+}
 
 Region* StaticShared::find(uintptr_t address) {
   for (size_t i = 0; i < variables_.size(); ++i)

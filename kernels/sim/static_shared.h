@@ -12,6 +12,9 @@
 
 namespace shardgrad::sim {
 
+/// The data of the program, or of one of its libraries, that holds an address, to be read only; empty where none does.
+Region program_data(uintptr_t address);
+
 class StaticShared {
  public:
   /// The __shared__ variable that holds this address, or the whole of the library's thread-local memory where its

@@ -119,8 +119,7 @@ const Faulty kernels[] = {
      [](float* y, const float*) {
        launch<half2_past_the_end_kernel>(how, {1, 32}, reinterpret_cast<half2*>(y));
      }},
-    {"write_to_a_constant_kernel", "(0, 0, 0)",
-     "writes 4 bytes of the program's own data, which a kernel may only read",
+    {"write_to_a_constant_kernel", "(0, 0, 0)", "writes 4 bytes of the program's own data, which it may only read",
      [](float* y, const float*) {
        launch<write_to_a_constant_kernel>(how, {1, 32}, y);
      }},
