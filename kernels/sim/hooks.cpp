@@ -23,6 +23,9 @@ void copy_later(void* to, const void* from, size_t bytes, const void* code) {
   Machine::running()->copy_later({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,
                                   reinterpret_cast<Code>(code) - 1, 0});
 }
+void close_copies() { Machine::running()->close_copies(); }
+void await_copies(int still_open) { Machine::running()->await_copies(still_open); }
+
 // --- what the compiler checks itself (-fsanitize=bounds,alignment): the layout of what it tells is its own -----------
 
 struct CheckedType {
@@ -47,9 +50,6 @@ struct CheckedPointer {
   if (Machine* machine = Machine::running()) machine->fault({machine->places().code_of({at.file, at.line}), what});
   fail_as(ErrorKind::internal, at.file, ':', at.line, ": ", what);
 }
-
-void close_copies() { Machine::running()->close_copies(); }
-void await_copies(int still_open) { Machine::running()->await_copies(still_open); }
 
 }  // namespace shardgrad::sim
 

@@ -3,13 +3,17 @@
 #include <algorithm>
 
 #include <shardgrad/core/poison.h>
+#include <shardgrad/kernels/sim/machine.h>
 #include <shardgrad/kernels/sim/runtime.h>
 
 namespace shardgrad::sim {
 
 static thread_local Operands* newest = nullptr;
 
-Operands::Operands() : outer_(newest) { newest = this; }
+Operands::Operands() : outer_(newest) {
+  newest = this;
+  Machine::mine().begin_operation();
+}
 Operands::~Operands() { newest = outer_; }
 Operands* Operands::current() { return newest; }
 

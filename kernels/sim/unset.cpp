@@ -82,12 +82,13 @@ void Operands::note(const OutView& view) {
 }
 
 void Operands::check_written(const char* operation) const {
+  std::string last = Machine::mine().last_kernel();
   for (const OutView& view : fresh_) {
     const auto* begin = view.as<const char>();
     if (const char* missing = first_unwritten(begin, begin + view.bytes(), view.dtype))
-      fail_as(ErrorKind::internal, "simulator: ", kernel_name(operation), ", whose last kernel is ",
-              Machine::mine().last_kernel(), ", leaves element ", size_t(missing - begin) / size_of(view.dtype),
-              " of an output of ", view.numel(), " unwritten");
+      fail_as(ErrorKind::internal, "simulator: ", kernel_name(operation),
+              last.empty() ? ", which launches no kernel" : ", whose last kernel is ", last, ", leaves element ",
+              size_t(missing - begin) / size_of(view.dtype), " of an output of ", view.numel(), " unwritten");
   }
 }
 

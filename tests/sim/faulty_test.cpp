@@ -128,6 +128,8 @@ TEST_P(UnwrittenOutput, IsReportedWithItsFirstElement) {
   EXPECT_THAT(fault, ::testing::StartsWith("simulator: doubled, whose last kernel is doubled_kernel"));
   EXPECT_THAT(fault, ::testing::EndsWith(", leaves element 4 of an output of 64 unwritten"));
   EXPECT_EQ(doubled(64, 4, true), "no fault");
+  EXPECT_EQ(doubled(64, 0),
+            "simulator: doubled, which launches no kernel, leaves element 0 of an output of 64 unwritten");
 }
 INSTANTIATE_TEST_SUITE_P(Of, UnwrittenOutput, ::testing::Values(DType::f32, DType::f64, DType::bf16, DType::i32),
                          [](const auto& one) { return std::string(shardgrad::name_of(one.param)); });
