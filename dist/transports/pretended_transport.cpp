@@ -18,10 +18,7 @@ namespace {
 class PretendedTransport final : public Transport {
  public:
   PretendedTransport(int size, std::shared_ptr<Control> control, PretendedRanks as)
-      : Transport("pretended", 0, size, std::move(control)),
-        as_(std::move(as)),
-        map_(two_level::map_of(as_.machines)),
-        exchanges_(map_, 0) {
+      : Transport("pretended", 0, size, std::move(control)), as_(std::move(as)) {
     if (as_.group == "shared_memory" || as_.group == "two_level")
       bounce_ = Storage::make(kBounceBytes, context().backend(kMeta).memory(), {Category::communication, 0});
   }
@@ -59,8 +56,17 @@ class PretendedTransport final : public Transport {
   void keep_room(size_t slice, two_level::Cut cut, DType dtype) {
     size_t bytes = 0;
     if (as_.group == "mpi") bytes = mpi_room(slice, size());
-    if (as_.group == "two_level") bytes = exchanges_.of(dtype, two_level::Exchange::What::sums).bytes(cut);
+    if (as_.group == "two_level") bytes = levels().exchanges.of(dtype, two_level::Exchange::What::sums).bytes(cut);
     room_.of(bytes, context().backend(kMeta).memory());
+  }
+  struct Levels {
+    explicit Levels(const std::vector<int>& machines) : map(two_level::map_of(machines)), exchanges(map, 0) {}
+    RankMap map;
+    two_level::Exchanges exchanges;
+  };
+  Levels& levels() {
+    if (!levels_) levels_ = std::make_unique<Levels>(as_.machines);
+    return *levels_;
   }
   void repeat(void* all, const void* one, size_t bytes) {
     if (bytes == 0 || !all) return;
@@ -78,9 +84,8 @@ class PretendedTransport final : public Transport {
     });
   }
   PretendedRanks as_;
-  RankMap map_;  // of two levels, as the exchanges
-  two_level::Exchanges exchanges_;
-  Ref<Storage> bounce_;  // of ranks on one machine
+  std::unique_ptr<Levels> levels_;  // of two, made when they are asked for
+  Ref<Storage> bounce_;             // of ranks on one machine
   KeptRoom room_{Category::communication};
 };
 
