@@ -39,7 +39,7 @@ class Build:
             host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
             self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
             compiler += ["-fsanitize=thread", "-g", "-O1", "-Wno-unknown-pragmas", *self.understood("-ftrivial-auto-var-init=pattern"),
-                         *self.gnu_only("-gno-statement-frontiers", "-fsanitize=bounds,alignment"),
+                         *self.checks(),
                          f"-I{ROOT / 'kernels/sim/include'}", "-x", "c++"]  # as cmake/shardgrad-kernels.cmake
             compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
         else:
@@ -71,8 +71,11 @@ class Build:
                 raise NotBuilt(done.stderr[:4000])
         stamp.write_text(strictly if strict else made_of.hexdigest())
 
-    def gnu_only(self, *options):
-        return list(options) if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
+    def checks(self):
+        version = subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout
+        if "Free Software Foundation" in version:
+            return ["-gno-statement-frontiers", "-fsanitize=bounds,alignment"]
+        return ["-fsanitize=array-bounds"] if "clang" in version else []
 
     def understood(self, option):
         asked = [self.cxx, option, "-fsyntax-only", "-x", "c++", "/dev/null"]
