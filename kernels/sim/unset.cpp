@@ -24,8 +24,9 @@ bool is_unset_local(DType dtype, const char* at, uint64_t pattern) {
   size_t bytes = size_of_check(dtype);
   uint64_t bits = 0, own = pattern >> (64 - 8 * bytes);
   std::memcpy(&bits, at, bytes);
-  if (~pattern == 0 || (dtype != DType::f32 && dtype != DType::f64))
-    return bits == own || (dtype == DType::bf16 && bits == 0xfefffeff);  // rounded
+  if (~pattern == 0) return bits == own;
+  if (dtype == DType::bf16 && bits == 0xfefffeff) return true;  // rounded
+  if (dtype != DType::f32 && dtype != DType::f64) return bits == own;
   int fraction = dtype == DType::f32 ? 23 : 52;
   bits |= uint64_t(1) << (8 * bytes - 1);
   bool same_fraction = (bits ^ own) << (64 - fraction) == 0;
