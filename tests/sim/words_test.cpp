@@ -124,9 +124,9 @@ TEST_F(Book, CopiesToASymbolStayWithinIt) {
   copy_weights(twice, 1, 3);
   run_stencil(to, from, nullptr, 300);
   EXPECT_EQ(y.values[7], 16);
-  for (auto [count, begin] : {std::pair(8, 0), std::pair(1, 7), std::pair(4, 4)}) {
-    std::string fault = fault_of([&] { copy_weights(weights, size_t(count), size_t(begin)); });
-    EXPECT_EQ(fault, concat("simulator: cudaMemcpyToSymbol of ", 4 * count, " bytes at byte ", 4 * begin,
+  for (auto part : {std::pair(8, 0), std::pair(1, 7), std::pair(4, 4)}) {
+    std::string fault = fault_of([&] { copy_weights(weights, size_t(part.first), size_t(part.second)); });
+    EXPECT_EQ(fault, concat("simulator: cudaMemcpyToSymbol of ", 4 * part.first, " bytes at byte ", 4 * part.second,
                             " of a variable of 28"));
   }
   copy_weights(weights, 0, 7);
