@@ -234,7 +234,8 @@ TEST(OpRegistrySlow, SpecialValuesComeOutAsTheReferenceHasThemOnEveryDevice) {
   }
 }
 
-TEST(OpRegistry, PromisesHoldAtOddSizes) {
+// A minute of loops in f64 to compare with: scripts/test has it in its second half.
+TEST(OpRegistrySizes, PromisesHoldAtOddSizes) {
   Context context;
   for_every_case([](const OpCase& op) { try_size_case(op, kCpu); }, Purpose::sizes);
 }
