@@ -7,7 +7,7 @@ A suite's fast tests are one entry, FOLDER.SUITE, run by one process: a process 
 to start than most of them run. Tests on devices sim and cuda stand apart, as FOLDER.SUITE.sim and .gpu, and each slow test is
 an entry of its own. Labels:
   fast, slow  slow: those whose suite's name ends in Slow
-  project     those of the fast that say the same on every machine, with a pretended CUDA or NCCL, or take long (PROJECT)
+  project     those of the fast that say the same on every machine, with a pretended CUDA or NCCL, of the simulator itself, or long (PROJECT)
   mpi         jobs under mpirun
   sim         device sim: all tests of its folder, and those whose parameter is this device
   gpu         device cuda, likewise: there are such where a GPU was seen when the tests were built
@@ -45,7 +45,7 @@ def device_of(test, value):
 
 
 def labels_of(folder, suite, tests, device, is_slow):
-    labels = ["slow" if is_slow else "project" if folder.startswith("fake_") or suite in PROJECT else "fast"]
+    labels = ["slow" if is_slow else "project" if folder == "sim" or folder.startswith("fake_") or suite in PROJECT else "fast"]
     if folder == "dist" and re.match(r"(.*/)?(Mpi|BareMpirun|JobOnSeveralMachines)", suite):
         labels.append("mpi")
     if folder == "sim":

@@ -23,7 +23,7 @@ if(GDB)
   add_test(NAME sim.a_breakpoint_stops_in_a_kernel
            COMMAND ${GDB} -batch -ex start -ex "break planted.cu:15 if threadIdx.x == 77" -ex continue
                    -ex "print ${variable}" -ex bt --args $<TARGET_FILE:test_sim> --gtest_filter=*AMissingBarrier*)
-  set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "fast;sim" TIMEOUT 120
+  set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "project;sim" TIMEOUT 120
                        PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<false>.*fibre_main"
                        SKIP_REGULAR_EXPRESSION "ptrace[^\n]*not permitted")
 endif()
@@ -34,4 +34,4 @@ target_compile_definitions(portable_fibres PRIVATE SG_PORTABLE_FIBRES)
 target_include_directories(portable_fibres PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_link_libraries(portable_fibres PRIVATE shardgrad_flags)
 add_test(NAME sim.portable_fibres COMMAND portable_fibres)
-set_tests_properties(sim.portable_fibres PROPERTIES LABELS "fast;sim")
+set_tests_properties(sim.portable_fibres PROPERTIES LABELS "project;sim")
