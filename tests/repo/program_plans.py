@@ -133,11 +133,11 @@ def expect_as_predicted(words, name, environment=None):
 
 
 def large_plans_are_made_at_once():
-    """70e9 parameters, and 200 layers on 1,024 ranks. Limits are some three times what it takes (bench/results/*plan-speed*)."""
+    """70e9 parameters, and 200 layers on 1,024 ranks. On two cores of an EPYC these took 0.01, 0.03, 3.4 and 0.03 s."""
     wide = json.dumps([784, *[100000] * 8, 10])
     deep = json.dumps([784, *[512] * 200, 10])
     clip = ["--set", "clip_grad_norm=1"]
-    for layers, words, limit in (wide, ["--ranks", "512"], 3), (wide, ["--ranks", "512", *clip], 3), (wide, ["--compare", *clip], 20), (deep, ["--ranks", "1024"], 5):
+    for layers, words, limit in (wide, ["--ranks", "512"], 1), (wide, ["--ranks", "512", *clip], 1), (wide, ["--compare", *clip], 10), (deep, ["--ranks", "1024"], 1):
         begin = time.monotonic()
         run = call([PROGRAM, "plan", CONFIG, "--set", f"model.layers={layers}", "--tflops", "100", *words])
         took = time.monotonic() - begin
