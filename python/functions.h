@@ -1,11 +1,16 @@
 #pragma once
 // Functions that methods in place are made of, too.
 
+#include <functional>
 #include <optional>
 
 #include <shardgrad/python/bind.h>
 
 namespace shardgrad::python {
+
+/// Writes what `made` gives over x, of whose shape and dtype it is. Throws Error(input) naming `op` where it is not,
+/// and where `loses`: x, or what it is changed by, has a gradient.
+void write_over(const char* op, const Tensor& x, bool loses, const std::function<Tensor()>& made);
 
 /// A number or a tensor, either of which may be left out.
 using End = std::optional<Operand>;

@@ -2,7 +2,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
-#include <shardgrad/python/bind.h>
+#include <shardgrad/python/functions.h>
 
 namespace shardgrad::python {
 namespace {
@@ -52,16 +52,7 @@ bool loses(const Tensor& x, const Tensor& y) { return will_record(x, y); }
 bool loses(const Tensor& x, double) { return will_record(x); }
 // As += does it, of what an operation makes beside x.
 template <class Of> auto by_copy(const char* op, Of of) {
-  return [op, of](const Tensor& x, const auto& y) {
-    check_changeable(op, x);
-    SG_CHECK(!loses(x, y), op, ": ", x, " is changed in place by ", y, ", and one of them has a gradient, which would ",
-             "be lost; write x = …, or do it under no_grad()");
-    NoGrad no_grad;
-    Tensor made = of(x, y);
-    SG_CHECK(made.shape() == x.shape(), op, ": ", y, " does not broadcast to ", x, ", which is changed in place");
-    SG_CHECK(made.dtype() == x.dtype(), op, ": ", x, " cannot hold what is ", made.dtype(), "; write x = …");
-    copy_into(x, made);
-  };
+  return [op, of](const Tensor& x, const auto& y) { write_over(op, x, loses(x, y), [&] { return of(x, y); }); };
 }
 template <class Of> void def_by_copy(TensorClass& tensor, const char* symbol, const char* name, Of of) {
   def_in_place(tensor, symbol, name, by_copy(name, of));

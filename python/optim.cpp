@@ -34,7 +34,8 @@ void bind_scaler(nb::module_& m) {
       .def("step", nb::overload_cast<optim::Optimizer&, double>(&GradScaler::step), "optimizer"_a, "grad_scale"_a = 1.,
            Waits(), "Whether it made the step.")
       .def("unscale_", &GradScaler::unscale, "optimizer"_a, Waits(),
-           "Divides the gradients by the factor, so that they can be clipped; once, before step.")
+           "Divides the gradients by the factor, so that they can be clipped; once, before step. Those that overflowed "
+           "become zeros: step leaves them out.")
       .def("update", &GradScaler::update, "After a step: a smaller factor if it was left out, in time a larger one.")
       .def("get_scale", &GradScaler::factor, "What losses are multiplied by.")
       .def_prop_ro("factor", &GradScaler::factor, "What losses are multiplied by.");

@@ -69,7 +69,8 @@ void bind_recorder(nb::module_& m) {
       .def(nb::init<>())
       .def(
           "records", [](const RecorderNow&) { return context().recorder().records(); }, Enters(),
-          "Those of the step that runs, the newest 65,536 at most, and the newest 4,096 in any case, in order.")
+          "The newest 4,096 at least, and of the step that runs 65,536 (until a first step has ended: 16,384), in "
+          "order.")
       .def(
           "bytes_sent", [](const RecorderNow&) { return context().recorder().total_bytes_sent(); }, Enters(),
           "Of every collective since the start.")

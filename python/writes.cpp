@@ -8,6 +8,20 @@
 #include <shardgrad/python/functions.h>
 
 namespace shardgrad::python {
+
+void write_over(const char* op, const Tensor& x, bool loses, const std::function<Tensor()>& made) {
+  check_changeable(op, x);
+  SG_CHECK(!loses, op, ": ", x, " is changed in place, and its gradient, or that of what it is changed by, would be ",
+           "lost; write x = …, or do it under no_grad()");
+  NoGrad no_grad;
+  Tensor values = made();
+  SG_CHECK(values.shape() == x.shape(), op, ": what ", x,
+           " is changed in place by does not broadcast to it, and makes ", values.shape(), " of it; write x = …");
+  SG_CHECK(values.dtype() == x.dtype(), op, ": ", x, " is changed in place, and cannot hold what is ", values.dtype(),
+           "; write x = …");
+  copy_into(x, values);
+}
+
 namespace {
 
 void bind_values(TensorClass& tensor) {
@@ -49,18 +63,11 @@ nb::object written(const char* op, nb::handle self, std::initializer_list<const 
   Tensor x = nb::cast<Tensor>(self);
   {
     Wait wait;
-    check_changeable(op, x);
     auto loses = [](const Operand* other) {
       auto* tensor = other ? std::get_if<Tensor>(other) : nullptr;
       return tensor && will_record(*tensor);
     };
-    SG_CHECK(!will_record(x) && std::ranges::none_of(others, loses), op, ": ", x,
-             " is changed in place, and its gradient, or that of what it is changed by, would be ",
-             "lost; write x = …, or do it under no_grad()");
-    NoGrad no_grad;
-    Tensor made = of(x.detach());
-    SG_CHECK(made.dtype() == x.dtype(), op, ": ", x, " cannot hold what is ", made.dtype(), "; write x = …");
-    copy_into(x, made);
+    write_over(op, x, will_record(x) || std::ranges::any_of(others, loses), [&] { return of(x.detach()); });
   }
   return nb::borrow(self);
 }
@@ -105,11 +112,7 @@ void def_drawn(TensorClass& tensor, const char* op, nb::arg_v first, nb::arg_v s
         {
           Wait wait;
           check_floating(op, x);
-          check_changeable(op, x);
-          SG_CHECK(!will_record(x), op, ": ", x, " has a gradient, which what is drawn would not know; do it under ",
-                   "no_grad(), or with nn.init");
-          NoGrad no_grad;
-          copy_into(x, draw(x, a, b, name));
+          write_over(op, x, will_record(x), [&] { return draw(x, a, b, name); });
         }
         return nb::borrow(self);
       },

@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/cli/speed_text.h>
 #include <shardgrad/train/files.h>
@@ -25,7 +26,7 @@ int measure_command(const DoctorOptions& options) {
   auto body = [&](dist::Job& job) {
     dist::ProcessGroup& world = job.world();
     bool alone = world.size() == 1;
-    train::Network network = alone ? train::network_here(parse_device(options.device)) : train::measure_network(world);
+    train::Network network = alone ? train::network_here(context().default_device()) : train::measure_network(world);
     if (world.rank() == 0) tell(network, options.file);
     return 0;
   };
