@@ -1,5 +1,8 @@
 #include <shardgrad/autograd/match.h>
 
+#include <array>
+#include <locale>
+#include <numeric>
 #include <regex>
 
 #include <shardgrad/core/error.h>
@@ -24,15 +27,33 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+namespace {
+
+// A facet remembers in itself what it has narrowed, without a lock, and all threads' expressions read the program's:
+// each list of expressions has one of its own, which knows every character before another thread sees it.
+std::locale own_locale() {
+  auto* facet = new std::ctype<char>;
+  std::locale own(std::locale::classic(), facet);
+  std::array<char, 256> characters, narrowed;
+  std::iota(characters.begin(), characters.end(), char(0));
+  facet->narrow(characters.data(), characters.data() + characters.size(), 0, narrowed.data());
+  return own;
+}
+
+}  // namespace
+
 struct Expressions::Compiled {
   std::vector<std::regex> all;
 };
 
 Expressions::Expressions(const char* call, const std::vector<std::string>& expressions) {
   auto compiled = std::make_shared<Compiled>();
+  std::locale own = own_locale();
   for (const std::string& expression : expressions) {
     try {
-      compiled->all.emplace_back(expression);
+      std::regex& one = compiled->all.emplace_back();
+      one.imbue(own);
+      one.assign(expression);
     } catch (const std::regex_error& error) {
       fail(call, ": '", expression, "' is no regular expression: ", error.what());
     }
