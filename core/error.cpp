@@ -7,7 +7,9 @@ namespace shardgrad::detail {
 
 void put_text(std::ostream& out, const void* text) { out << static_cast<const char*>(text); }
 
-void put_manipulator(std::ostream& out, const void* manipulator) { out << reinterpret_cast<Manipulator>(manipulator); }
+void put_manipulator(std::ostream& out, const void* manipulator) {
+  out << reinterpret_cast<Manipulator>(const_cast<void*>(manipulator));
+}
 
 std::string joined(const Part* parts, std::size_t count) {
   std::ostringstream out;

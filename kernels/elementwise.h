@@ -66,8 +66,8 @@
 
 #define SG_BINARIES(BINARY)                                                                                           \
   BINARY(add, a + b) BINARY(sub, a - b) BINARY(mul, a * b) BINARY(div, a / b)                                         \
-  BINARY(maximum, (a > b) | (a != a) ? a : b) /* NaN where either is */                                               \
-  BINARY(minimum, (a < b) | (a != a) ? a : b)                                                                         \
+  BINARY(maximum, ((a > b) | (a != a)) ? a : b) /* NaN where either is */                                             \
+  BINARY(minimum, ((a < b) | (a != a)) ? a : b)                                                                       \
   BINARY(power, power_of(a, b)) /* of integers, b is not negative */                                                  \
   BINARY(remainder, remainder_of(a, b)) /* exact, of b's sign; of integers, b is not 0 here and below */              \
   BINARY(floor_divide, quotient_of(a, b)) /* a / b rounded down; by 0 it is a / b */

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <ranges>
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
@@ -37,12 +36,15 @@ std::vector<Piece> pieces(const Config& config, int64_t batch, int64_t samples, 
       return data::Batch{.count = data::part_of(count, rank, ranks).size(),
                          .grains = data::grains_of(count, config.grains, rank, ranks)};
     };
-    for (int rank = 0; rank < ranks && config.sync_batchnorm; ++rank)
-      for (data::Batch part = part_of(rank); int64_t i : std::views::iota(int64_t(0), passes))
-        of_all[size_t(i)] += part.micro_batch(i, passes).count;
-    for (int rank : {0, ranks - 1})
-      for (data::Batch part = part_of(rank); int64_t i : std::views::iota(int64_t(0), passes))
+    for (int rank = 0; rank < ranks && config.sync_batchnorm; ++rank) {
+      data::Batch part = part_of(rank);
+      for (int64_t i = 0; i < passes; ++i) of_all[size_t(i)] += part.micro_batch(i, passes).count;
+    }
+    for (int rank : {0, ranks - 1}) {
+      data::Batch part = part_of(rank);
+      for (int64_t i = 0; i < passes; ++i)
         all.push_back({count, rank, part.micro_batch(i, passes).count, of_all[size_t(i)]});
+    }
   }
   return all;
 }

@@ -78,12 +78,12 @@ Tensor argmin(const Tensor& x) {
   return argmin(flat(x), 0);
 }
 
-Tensor var(const Tensor& x, double correction) { return var(flat(x), {0}, correction, false); }
+Tensor var(const Tensor& x, double correction) { return var(flat(x), 0, correction, false); }
 Tensor var(const Tensor& x, int dim, double correction, bool keepdim) { return var(x, Dims{dim}, correction, keepdim); }
 Tensor var(const Tensor& x, Dims dims, double correction, bool keepdim) {
   return cast(var_over("var", x, dims, correction, keepdim), x.dtype());
 }
-Tensor std(const Tensor& x, double correction) { return std(flat(x), {0}, correction, false); }
+Tensor std(const Tensor& x, double correction) { return std(flat(x), 0, correction, false); }
 Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return std(x, Dims{dim}, correction, keepdim); }
 Tensor std(const Tensor& x, Dims dims, double correction, bool keepdim) {
   return cast(root(var_over("std", x, dims, correction, keepdim)), x.dtype());

@@ -107,6 +107,11 @@ def own_arrays():
     refuses("npy.json", [("data.targets=short.npy", "short.npy"), ("data.targets=", "data.targets"), ("data.inputs=npy.json", "npy.json")])
 
 
+def without_pcre2():
+    """Where no tokenizer but that of bytes can be learned."""
+    return "PCRE2     none" in call([PROGRAM, "--version"]).stdout
+
+
 def tokenizers():
     """A tokenizer is learned from a text, and texts become the numbers of tokens and texts again."""
     text = ("".join(f"Chapter {i}: who learns, learns; who learned, knows. Grün, \U0001f600!\n" for i in range(200))).encode()
@@ -115,7 +120,7 @@ def tokenizers():
     kinds = ["bytes"]
     train = [*tokenizer, "train", "--input", "a.txt", "--vocab-size", "300", "--output", "t.json"]
     run = call(train)
-    if "PCRE2     none" in call([PROGRAM, "--version"]).stdout:
+    if without_pcre2():
         expect(run.returncode == 3 and "install libpcre2-dev" in run.stderr and not Path("t.json").exists(), run)
     else:
         expect(run.returncode == 0 and run.stdout.startswith("wrote 300 tokens (256 bytes, 43 learned from "), run)
@@ -173,6 +178,8 @@ def hugging_face_folders():
     expect(run.returncode == 2 and run.stderr == "shardgrad: cannot write 'out.tmp/model.safetensors': File too large\n", run)
     expect(not Path("out").exists() and not Path("out.tmp").exists(), run)
     for words, file in ([PROGRAM, "report", "runs/run"], "runs/run/report.html"), ([PROGRAM, "tokenizer", "train", "--input", "a.json", "--vocab-size", "300", "--output", "t.json"], "t.json"):
+        if "tokenizer" in words and without_pcre2():
+            continue
         run = call(["bash", "-c", f"ulimit -f 1; {shlex.join(words)}"])
         expect(run.returncode == 2 and run.stderr.startswith(f"shardgrad: cannot write '{file}.tmp': File too large") and not Path(file + ".tmp").exists(), run)
     run = call(export)

@@ -132,7 +132,9 @@ TEST(ReadFile, EveryReaderRefusesAPipeAndADevice) {
   for (const auto& [name, reader] : readers)
     for (bool device : {false, true}) {
       std::string path = named(name, device);
-      EXPECT_THAT(error_of([&] { reader(path); }), HasSubstr(concat(name, "': it is no regular file"))) << name;
+      EXPECT_THAT(error_of([&read = reader, &path] { read(path); }),
+                  HasSubstr(concat(name, "': it is no regular file")))
+          << name;
     }
   EXPECT_THAT(error_of([&] { train::read_config("/dev/zero", {}, {}); }),
               HasSubstr("the configuration: cannot read '/dev/zero': it is no regular file"));

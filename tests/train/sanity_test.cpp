@@ -73,7 +73,8 @@ class SanityStep : public ::testing::Test {
   // Which collectives ran in the traced steps.
   static std::vector<std::string> sent_by(const train::Result& run) {
     std::vector<std::string> sent;
-    for (const auto& event : nlohmann::json::parse(read_file(run.folder + "/trace.json"))["traceEvents"])
+    const auto trace = nlohmann::json::parse(read_file(run.folder + "/trace.json"));
+    for (const auto& event : trace["traceEvents"])
       if (event.contains("args") && event["args"].contains("bytes_sent"))
         sent.push_back(concat(event["pid"], event["name"], event["args"]["bytes_sent"]));
     std::ranges::sort(sent);

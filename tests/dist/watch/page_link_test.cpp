@@ -190,11 +190,12 @@ TEST(PageWire, TakesOnlyAPlaceThatCanBe) {
   };
   EXPECT_TRUE(is_taken(lane_image()));
   for (auto [closed, possible] : {std::pair{2u, true}, {3u, false}})
-    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.closed = closed; }), possible) << closed;
+    EXPECT_EQ(is_taken_with([value = closed](LaneImage& image) { image.closed = value; }), possible) << closed;
   for (auto [root, possible] : {std::pair{2, true}, {3, false}, {-1, true}, {-2, false}})
-    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.place.root = root; }), possible) << root;
+    EXPECT_EQ(is_taken_with([value = root](LaneImage& image) { image.place.root = value; }), possible) << root;
   for (auto [dtype, possible] : {std::pair{kDTypeCount - 1, true}, {kDTypeCount, false}})
-    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.place.dtype = DType(dtype); }), possible) << dtype;
+    EXPECT_EQ(is_taken_with([value = dtype](LaneImage& image) { image.place.dtype = DType(value); }), possible)
+        << dtype;
 }
 
 // The texts are the last of it, each after its length, which stands before them.
