@@ -29,14 +29,16 @@ bool matches(std::string_view pattern, std::string_view name) {
 
 namespace {
 
-// A facet remembers in itself what it has narrowed, without a lock, and all threads' expressions read the program's:
-// each list of expressions has one of its own, which knows every character before another thread sees it.
+// A facet remembers in itself what it has narrowed and widened, without a lock, and all threads' expressions read the
+// program's: each list of expressions has one of its own, which knows every character before another thread sees it.
 std::locale own_locale() {
   auto* facet = new std::ctype<char>;
   std::locale own(std::locale::classic(), facet);
-  std::array<char, 256> characters, narrowed;
+  std::array<char, 256> characters, converted;
   std::iota(characters.begin(), characters.end(), char(0));
-  facet->narrow(characters.data(), characters.data() + characters.size(), 0, narrowed.data());
+  const char *begin = characters.data(), *end = begin + characters.size();
+  facet->narrow(begin, end, 0, converted.data());
+  facet->widen(begin, end, converted.data());
   return own;
 }
 

@@ -21,9 +21,10 @@ endif()
 # For a .cu file of the target that itself includes map.h or rows.h, whose kernels give an element the path in packs or another
 # one, depending on where a range is cut: products and sums that nvcc joins in one of them only would give it other bits.
 # The option follows from what the file says, so CMake looks again when that changes. A file that the build is still to make
-# cannot be asked: it gets the option from whoever adds it.
+# is not asked, also when an earlier build has made it: it gets the option from whoever adds it.
 function(shardgrad_keep_products_apart target file)
-  if(NOT EXISTS ${file})
+  get_property(made SOURCE ${file} TARGET_DIRECTORY ${target} PROPERTY GENERATED)
+  if(made OR NOT EXISTS ${file})
     return()
   endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

@@ -179,8 +179,8 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const Los
 Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {
   Pair pair = checked("kl_div", x, target);
   Tensor t = wide(pair.target), zero = zeros({}, {t.dtype(), t.device()});
-  Tensor safe = where(t > 0, t, zero + 1);
-  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - wide(pair.x)), zero), options);
+  Tensor counts = t != 0, safe = where(counts, t, zero + 1);  // also NaN, which must not disappear
+  return reduce_elements("kl_div", where(counts, t * (log(safe) - wide(pair.x)), zero), options);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {

@@ -71,10 +71,14 @@ Region* Machine::find(uintptr_t address, size_t bytes, Code code) {
     return recent;
   for (Region& region : regions_)
     if (region.holds(address, bytes)) return recent = &region;
-  if (program_.holds(address, bytes)) return &program_;  // __constant__ and other data
+  for (Region& part : program_)  // __constant__ and other data
+    if (part.holds(address, bytes)) return &part;
   Region* variable = static_shared_.find(address);
-  if (!variable) program_ = program_data(address);
-  if (program_.holds(address, bytes)) return &program_;
+  if (!variable) {
+    program_[1] = program_[0];
+    program_[0] = program_data(address);
+    if (program_[0].holds(address, bytes)) return &program_[0];
+  }
   bool mine = variable && variable->holds(address, bytes) && (!*variable->owner || variable->owner == kernel_base_);
   if (!mine) return nullptr;
   if (variable->launch != launch_) count_static(*variable, code);

@@ -183,7 +183,7 @@ class [[gnu::visibility("hidden")]] Machine {
   const void* data_ = nullptr;
   dim3 grid_, block_shape_;
   std::vector<Region> regions_;
-  Region program_;                    // that part of the program's own data which was read last
+  std::array<Region, 2> program_;     // those parts of the program's own data which were found last
   std::array<Region*, 16> recent_{};  // those that accesses near an address fell into
   std::vector<unsigned char> dynamic_;
   std::vector<Cell> dynamic_cells_, global_cells_;

@@ -24,7 +24,7 @@ def _begin(path: _Path) -> bytes:
     if not os.path.isfile(path):
         return b""
     with open(path, "rb") as file:
-        return file.read(2)
+        return file.read(4)
 
 
 def load(path: _Path, map_location: Optional[str] = None, weights_only: bool = True) -> dict[str, Tensor]:
@@ -35,7 +35,7 @@ def load(path: _Path, map_location: Optional[str] = None, weights_only: bool = T
     try:
         state = _load(path)
     except InputError:
-        if _begin(path) not in (b"PK", b"\x80\x02"):
+        if _begin(path) not in (b"PK\3\4", b"\x80\x02\x8a\n"):
             raise
         raise InputError(f"load: '{os.fspath(path)}' is a pickle of PyTorch's, which runs what is in it; where PyTorch is, "
                          "safetensors.torch.save_file(state, path) writes what load reads") from None

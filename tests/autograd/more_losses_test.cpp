@@ -24,6 +24,7 @@ TEST_F(MoreLosses, AreThoseOfPyTorch) {
   expect(smooth_l1_loss(x, t, 2), 0.28125);
   expect(huber_loss(x, t, 0.5), 0.375);
   expect(kl_div(log_softmax(logits), softmax(logits * 2)), 0.022349354892150928);
+  EXPECT_TRUE(std::isnan(kl_div(tensor({-1., -1.}), tensor({0.5, NAN})).item())) << "what is not a number stays";
   expect(nll_loss(log_softmax(logits), labels), 2.175040823834186);
   expect(cross_entropy(logits, labels, ClassOptions{}), 2.175040823834186);
   expect(cross_entropy(logits, labels, ClassOptions{.label_smoothing = 0.1}), 2.1583741571675192);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include <tests/autograd/support.h>
+#include <tests/devices.h>
 
 namespace shardgrad::test {
 namespace {
@@ -241,16 +242,23 @@ TEST(Writing, RandomNumbersLieWhereTheyShould) {
   EXPECT_REFUSED(randint(3, 3, {2}, "none"), "randint");
 }
 
-TEST(Writing, AnotherDeviceDrawsTheSame) {
-  auto drawn = [](Device device) {
+// What has no case in certify/, for its shape follows from values, or its values from a stream of random numbers.
+TEST(Writing, DrawsAndSelectionsAreTheSameOnEveryDevice) {
+  auto found = [](Device device, DType dtype) {
     Context context;
-    Tensor p = rand({40, 7}, "weights", DType::f64).to(device);
+    Tensor p = rand({40, 7}, "weights", dtype).to(device), large = p > 0.5;
     std::vector<std::vector<uint8_t>> all;
-    for (const Tensor& each : {bernoulli(p, "coin"), multinomial(p, 5, "with", true), multinomial(p, 5, "without")})
+    for (const Tensor& each : {bernoulli(p, "coin"), multinomial(p, 5, "with", true), multinomial(p, 5, "without"),
+                               nonzero(large), masked_select(p, large)}) {
+      EXPECT_EQ(each.device(), device);
       all.push_back(bits(each));
+    }
     return all;
   };
-  EXPECT_EQ(drawn(kCpu), drawn(kAcc));
+  std::vector<Device> devices = kernel_devices();
+  devices.push_back(kAcc);
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    for (Device device : devices) EXPECT_EQ(found(kCpu, dtype), found(device, dtype)) << device << ' ' << dtype;
 }
 
 TEST(Writing, WithoutReplacementTheFirstIsDrawnByItsWeight) {

@@ -45,12 +45,12 @@ def test_files_say_what_they_hold(tmp_path):
         with pytest.raises(sg.InputError, match=f"save: {says}.* tensors by name"):
             sg.save(wrong, tmp_path / "other")
     assert not (tmp_path / "other").exists()
-    for extra in range(600):  # a header that is as long as a pickle's first bytes say
+    for extra in range(500, 600):  # a header that is as long as a pickle's first bytes say
         sg.save({"x" * (1 + extra): sg.ones(1)}, tmp_path / "long")
         if (tmp_path / "long").read_bytes()[:2] == b"\x80\x02":
             break
     assert (tmp_path / "long").read_bytes()[:2] == b"\x80\x02" and sg.load(tmp_path / "long")["x" * (1 + extra)].tolist() == [1]
-    for begin in b"PK\3\4", b"\x80\x02":
+    for begin in b"PK\3\4", b"\x80\x02\x8a\n":
         (tmp_path / "model.pt").write_bytes(begin + b"..")
         with pytest.raises(sg.InputError, match="model.pt' is a pickle of PyTorch's.*safetensors.torch.save_file"):
             sg.load(tmp_path / "model.pt")

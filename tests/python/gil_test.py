@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import shardgrad as sg
 from counting import counted_during
-from shardgrad import nn
+from shardgrad import nn, optim
 
 LARGE = np.ones(48 << 20, np.float32)
 
@@ -37,7 +37,19 @@ def a_new_buffer():
     return lambda: nn.Sequential().register_buffer("large", x)
 
 
-@pytest.mark.parametrize("prepared", [a_matmul, a_copy_of_an_array, a_copy_that_is_lent, a_new_buffer])
+def a_backward():
+    x = sg.ones(1500, 1500, requires_grad=True)
+    y = (x @ x).sum()
+    return lambda: y.backward(retain_graph=True)
+
+
+def an_update():
+    weight = nn.Parameter(sg.ones(16 << 20))
+    weight.sum().backward()
+    return optim.AdamW([weight]).step
+
+
+@pytest.mark.parametrize("prepared", [a_matmul, a_copy_of_an_array, a_copy_that_is_lent, a_new_buffer, a_backward, an_update])
 def test_a_thread_counts_while_another_makes(prepared):
     call = prepared()
     assert any(counted_during(call) > 5 for _ in range(10)), "of ten, on a machine that has other work, too"

@@ -74,6 +74,7 @@ def test_pooling_of_one_dimension_is_that_of_an_image_of_one_row():
     assert F.max_pool1d(x, (3,), stride=1, padding=1).tolist() == [[[5, 5, 5, 4, 4]]]
     assert nn.MaxPool1d(2, ceil_mode=True)(x).tolist() == [[[5, 4, 3]]]
     assert F.max_pool1d(x, np.int64(2)).tolist() == F.max_pool1d(x, sg.tensor(2)).tolist() == [[[5, 4]]]
+    assert F.max_pool1d(x, np.array([2])).tolist() == [[[5, 4]]]
     assert F.avg_pool1d(x, 2).tolist() == nn.AvgPool1d(2)(x).tolist() == [[[3, 3]]]
     assert np.allclose(nn.AvgPool1d(3, 2, 1, count_include_pad=False)(x).detach().numpy(), [[[3, 11 / 3, 3.5]]])
     assert np.allclose(F.adaptive_avg_pool1d(x, 2).detach().numpy(), [[[8 / 3, 3]]])
@@ -147,6 +148,9 @@ def test_a_query_that_sees_nothing_has_nothing():
     y = F.scaled_dot_product_attention(q, q, q, mask)
     y.sum().backward()
     assert y[0, 0, 1].tolist() == [0] * 4 and q.grad.isfinite().all()
+    half = q.detach().half()  # in which a mask's large numbers are infinite
+    large = F.scaled_dot_product_attention(half, half, half, sg.tensor([[0., 0.], [-1e9, -1e9]]))
+    assert large.isfinite().all() and large[0, 0, 1].tolist() == [0] * 4
     added = F.scaled_dot_product_attention(q, q, q, sg.zeros(2, 2).masked_fill(mask == 0, -math.inf))
     added.sum().backward()
     assert added.allclose(y) and q.grad.isfinite().all()

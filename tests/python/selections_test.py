@@ -73,7 +73,7 @@ def test_writes_over_a_tensor_give_the_tensor_itself():
 @pytest.mark.parametrize("change", [
     lambda x, w: w.clamp_(0, 1), lambda x, w: x.clamp_(w, x), lambda x, w: x.clamp_(x, w), lambda x, w: w.masked_fill_(x > 0, 1),
     lambda x, w: x.masked_fill_(x > 0, w[0]), lambda x, w: x.scatter_(0, sg.tensor([0, 1]), w),
-    lambda x, w: x.scatter_add_(0, sg.tensor([0, 1]), w)])
+    lambda x, w: x.scatter_add_(0, sg.tensor([0, 1]), w), lambda x, w: w.normal_(), lambda x, w: w.uniform_()])
 def test_a_write_that_would_lose_a_gradient_is_refused(change):
     x, w = sg.tensor([3., 4.]), sg.tensor([1., 2.], requires_grad=True)
     with pytest.raises(sg.InputError, match="_: .*is changed in place, and its gradient"):

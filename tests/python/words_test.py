@@ -2,6 +2,8 @@
 
 import enum
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 import shardgrad as sg
@@ -47,3 +49,36 @@ def test_everything_public_has_words():
 @pytest.mark.parametrize("empty", [lambda x: x, type("Empty", (), {})])
 def test_what_has_none_is_found(empty):
     assert not has_words(empty)
+
+
+def shown(page):
+    """The modules of which the page shows all that they define or name in __all__, and the names that it shows beside."""
+    modules, names = set(), set()
+    for kind, what, options in re.findall(r"^\.\. auto(\w+):: (\S+)\n((?: +:.*\n)*)", page, re.M):
+        members = re.search(r":members: *(.*)", options)
+        if kind != "module":
+            names.add(what)
+        elif members and members[1]:
+            names |= {f"{what}.{name.strip()}" for name in members[1].split(",")}
+        elif members:
+            modules.add(what)
+    return modules, names
+
+
+def not_shown(page):
+    modules, names = shown(page)
+    for room in ROOMS:
+        whole = room.__name__ in modules and hasattr(room, "__all__")
+        for name, thing in public(room).items():
+            if inspect.ismodule(thing) or not callable(thing) or whole or not thing.__module__.startswith("shardgrad"):
+                continue
+            places = {f"{at}.{name}" for at in (room.__name__, thing.__module__, "shardgrad")}
+            if thing.__module__ not in modules and not places & names:
+                yield f"{room.__name__}.{name}"
+
+
+def test_the_page_of_the_api_shows_everything_public():
+    page = (Path(__file__).parents[2] / "docs" / "site" / "python-api.md").read_text()
+    assert sorted(set(not_shown(page))) == []
+    without = page.replace(".. automodule:: shardgrad.nn.utils\n   :members:\n", "").replace(".. autofunction:: shardgrad.save\n", "")
+    assert {"shardgrad.nn.utils.clip_grad_norm_", "shardgrad.save"} <= set(not_shown(without))

@@ -80,14 +80,16 @@ def check_sent(picture, units, events):
 def most_and_how_long(events):
     """Of each owner on rank 0 the most bytes, and for how many microseconds at a time it had them."""
     moments = [event for event in events if event["ph"] == "C" and event["pid"] == 0]
-    most, lasted, now = {}, {}, {}
+    most, lasted, since, now = {}, {}, {}, {}
     for event, end in zip(moments, [*(event["ts"] for event in moments[1:]), moments[-1]["ts"]]):
         now.update(event["args"])
         for owner, number in now.items():
             if number > most.get(owner, -1):
-                most[owner], lasted[owner] = number, 0
+                most[owner], lasted[owner], since[owner] = number, 0, event["ts"]
             if number == most[owner]:
-                lasted[owner] = max(lasted[owner], end - event["ts"])
+                lasted[owner] = max(lasted[owner], end - since.setdefault(owner, event["ts"]))
+            else:
+                since.pop(owner, None)
     return most, lasted
 
 

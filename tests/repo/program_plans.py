@@ -137,7 +137,7 @@ def large_plans_are_made_at_once():
     wide = json.dumps([784, *[100000] * 8, 10])
     deep = json.dumps([784, *[512] * 200, 10])
     clip = ["--set", "clip_grad_norm=1"]
-    for layers, words, limit in (wide, ["--ranks", "512"], 1), (wide, ["--ranks", "512", *clip], 1), (wide, ["--compare", *clip], 10), (deep, ["--ranks", "1024"], 1):
+    for layers, words, limit in (wide, ["--ranks", "512"], 1), (wide, ["--ranks", "512", *clip], 1), (wide, ["--compare", *clip], 20), (deep, ["--ranks", "1024"], 1):
         begin = time.monotonic()
         run = call([PROGRAM, "plan", CONFIG, "--set", f"model.layers={layers}", "--tflops", "100", *words])
         took = time.monotonic() - begin

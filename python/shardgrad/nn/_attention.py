@@ -27,9 +27,8 @@ def _weights(scores: Tensor, mask: Optional[Tensor]) -> Tensor:
     """A row that sees nothing weighs nothing."""
     if mask is None:
         return softmax(scores)
-    hidden = mask == (0 if mask.dtype == uint8 else -math.inf)
-    masked = scores.masked_fill(hidden, -math.inf) if mask.dtype == uint8 else scores + mask.to(scores.dtype)
-    blind = hidden.all(-1, True)
+    masked = scores.masked_fill(mask == 0, -math.inf) if mask.dtype == uint8 else scores + mask.to(scores.dtype)
+    blind = (masked == -math.inf).all(-1, True)  # of the sum: in 16 bits large numbers become infinite
     return softmax(masked.masked_fill(blind, 0)).masked_fill(blind, 0)
 
 

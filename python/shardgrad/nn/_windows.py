@@ -13,7 +13,8 @@ def _row(of: str, given: Optional[Extent], above: int) -> Optional[list[int]]:
     """A window's number as that of an image of one row."""
     if given is None:
         return None
-    numbers = [operator.index(given)] if hasattr(given, "__index__") else list(given)
+    single = hasattr(given, "__index__") and not getattr(given, "ndim", 0)  # arrays have the method, too
+    numbers = [operator.index(given)] if single else [operator.index(number) for number in given]
     if len(numbers) != 1:
         raise InputError(f"{of}: kernels, strides, paddings and sizes are one number, got {len(numbers)}")
     return [above, numbers[0]]
