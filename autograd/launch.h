@@ -7,6 +7,7 @@
 
 #include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -139,17 +140,42 @@ template <class Parameter, class Argument> Parameter operand(const Argument& arg
     return static_cast<Parameter>(argument);
 }
 
-template <class Operand> void note_access(const Operand& operand, Access* accesses, size_t& count) {
-  if constexpr (std::is_same_v<Operand, View>) {
-    if (operand.defined()) accesses[count++] = {operand.data, operand.bytes(), false};
-  } else if constexpr (std::is_same_v<Operand, OutView>) {
-    if (operand.defined()) accesses[count++] = {operand.data, operand.bytes(), true};
+// What a call touches: room for one operand per parameter, and more where a parameter is a list.
+template <size_t N> class Accesses {
+ public:
+  template <class Operand> void note(const Operand& operand) {
+    if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>) {
+      if (operand.defined()) add({operand.data, operand.bytes(), std::is_same_v<Operand, OutView>});
+    } else if constexpr (OperandList<Operand>) {
+      for (const auto& each : *operand) each.for_each_operand([this](const auto& one) { note(one); });
+    }
   }
-}
+  std::span<const Access> all() {
+    if (more_.empty()) return {few_.data(), count_};
+    more_.insert(more_.end(), few_.data(), few_.data() + std::exchange(count_, 0));
+    return more_;
+  }
+
+ private:
+  void add(const Access& access) {
+    if (count_ < N)
+      few_[count_++] = access;
+    else
+      more_.push_back(access);
+  }
+  std::array<Access, N> few_;
+  size_t count_ = 0;
+  std::vector<Access> more_;
+};
 
 template <class Operand> void describe_operand(std::string& text, const Operand& operand) {
-  if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>)
-    if (operand.defined()) text += concat(text.empty() ? "" : ", ", operand.dtype, operand.shape);
+  const char* comma = text.empty() ? "" : ", ";
+  if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>) {
+    if (operand.defined()) text += concat(comma, operand.dtype, operand.shape);
+  } else if constexpr (OperandList<Operand>) {
+    operand->front().for_each_operand([&text](const auto& one) { describe_operand(text, one); });
+    if (operand->size() > 1) text += concat(" and ", operand->size() - 1, " more such");
+  }
 }
 
 template <class... Operands>
@@ -185,12 +211,11 @@ void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&
     return;
   }
   std::tuple<Parameters...> operands{detail::operand<Parameters>(arguments)...};
-  std::array<Access, sizeof...(Parameters)> accesses;
-  size_t count = 0;
-  std::apply([&](const auto&... each) { (detail::note_access(each, accesses.data(), count), ...); }, operands);
+  detail::Accesses<sizeof...(Parameters)> accesses;
+  std::apply([&](const auto&... each) { (accesses.note(each), ...); }, operands);
   auto work = [kernel, how, operands] { std::apply(kernel, std::tuple_cat(std::tuple(how), operands)); };
   try {
-    stream.run(slot.name(), std::move(work), {accesses.data(), count});
+    stream.run(slot.name(), std::move(work), accesses.all());
   } catch (const DeviceFault& fault) {
     detail::rethrow_fault(slot.name(), fault, operands);
   }

@@ -162,7 +162,8 @@ void adam(benchmark::State& state) {
   Floats p(static_cast<size_t>(n), 1.0f), m(p.size()), v(p.size()), g(p.size(), 0.5f);
   auto kernel = kernels::adam.find(DeviceKind::cpu, DType::f32);
   kernels::AdamArgs args{1e-3, 0.9, 0.999, 1e-8, 0.01, true, 0.1, 0.001};
-  auto step = [&] { kernel(Launch{1}, out(p, {n}), out(m, {n}), out(v, {n}), {}, in(g, {n}), {}, args); };
+  auto range = kernels::one_range(out(p, {n}), {out(m, {n}), out(v, {n})}, {}, in(g, {n}), args);
+  auto step = [&] { kernel(Launch{1}, range, {}); };
   step();
   double expected = 1 - 1e-3 * 0.01 - 1e-3;  // the first step is lr · sign(g)
   time(state, right(p, [&](int64_t) { return expected; }), n, 0, step);

@@ -187,8 +187,9 @@ static Tensor power_of(Sharded& sharded, double p) {
   const NormPlan::Step& step = plan.step_of(sharded);
   TagScope owner(Category::workspace);
   Tensor values = empty({step.mine.total}, {DType::f64, step.home});
-  for (size_t k = 0; k < step.parts.size(); ++k)
-    step.leaves.launch(k, grad_of(plan.parameters[step.parts[k]]), values, p);
+  std::vector<Tensor> grads;
+  for (size_t i : step.parts) grads.push_back(grad_of(plan.parameters[i]));
+  step.leaves.launch(grads, values, p);
   step.mine.run(values, p);
   Tensor mine = step.mine.results(values, int64_t(plan.row));
   Tensor all = empty({step.whole.total}, {DType::f64, step.home}), given = all.rows(0, step.whole.given);

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/clip.h>
-#include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/workspace.h>
+#include <shardgrad/optim/clip.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -22,6 +21,7 @@ std::vector<GradMaxima> grad_maxima(Sharded& sharded) {
   sharded.check_alive("grad_maxima");
   TagScope owner(Category::workspace);
   std::vector<GradMaxima> all;
+  optim::NormLaunches maxima(std::numeric_limits<double>::infinity());
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       flat->bring_grad();
@@ -32,14 +32,13 @@ std::vector<GradMaxima> grad_maxima(Sharded& sharded) {
       if (count == 0) continue;
       Tensor values = empty({count}, {DType::f64, flat->grad().device()});
       for (const GradRun& run : runs) {
-        Tensor x = flat->grad().rows(run.begin, run.end);
         int64_t pieces = pieces_of(run.end - run.begin);
-        launch(kernels::norm_powers, x, out(values.rows(at, at + pieces)), x, std::numeric_limits<double>::infinity(),
-               kNormNode);
+        maxima.add(values.rows(at, at + pieces), flat->grad().rows(run.begin, run.end), kNormNode);
         at += pieces;
       }
       all.push_back({unit->name(), values});
     }
+  maxima.queue();
   std::ranges::reverse(all);
   return all;
 }

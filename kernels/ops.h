@@ -13,6 +13,7 @@
 #include <span>
 
 #include <shardgrad/kernels/elementwise.h>
+#include <shardgrad/kernels/ranges.h>
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/kernels/window.h>
 
@@ -223,33 +224,32 @@ extern Slot<OutView, OutView, View, View> linear_backward_weight;        ///< (d
 /// mask, in a form of its own, a product with relu leaves for linear_backward_input; 0: none. Answered at once.
 extern Slot<int64_t*, OutView, View, View, View, MatmulArgs> relu_mask_bytes;
 
-// --- optimizers: one fused pass over a flat range; p and the state are updated in place ---------------------------------
-/// `copy`, where it is defined, is of a narrower floating dtype and gets the new p, rounded once. The gradient is
-/// multiplied first, by grad_scale and by the one number (f64) of `scale`, where it is defined: what the host does not
-/// wait for.
+// --- optimizers: one fused pass over flat ranges; p and the state are updated in place ----------------------------------
+/// The gradient is multiplied first, by grad_scale and by the one number (f64) of `scale`, where it is defined: what the
+/// host does not wait for.
 struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first_step;
   double grad_scale = 1;  ///< such as 1 / loss scale
 };
-/// (p(key), momentum buffer or undefined, copy, g, scale)
-extern Slot<OutView, OutView, OutView, View, View, SgdArgs> sgd;
+/// (ranges(key), scale); state: momentum buffer or undefined, nothing
+extern Slot<UpdateRanges<SgdArgs>, View> sgd;
 struct AdamArgs {
   double lr, beta1, beta2, eps, weight_decay;
   bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
   double bias_correction1, bias_correction2;   ///< 1 - beta^step
   double grad_scale = 1;
 };
-/// (p(key), exp_avg, exp_avg_sq, copy, g, scale)
-extern Slot<OutView, OutView, OutView, OutView, View, View, AdamArgs> adam;
+/// (ranges(key), scale); state: exp_avg, exp_avg_sq
+extern Slot<UpdateRanges<AdamArgs>, View> adam;
 
 // --- norms of gradients -------------------------------------------------------------------------------------------------
 inline constexpr int64_t kNormBlock = 32;                            ///< elements
 inline constexpr int64_t kNormNode = 32 * 32 * kNormBlock;           ///< elements of a whole subtree of blocks
-/// y (f64, flat) = Σ |x(key)|^p over each `width` elements, kNormBlock or kNormNode, the last may be short: in f64, by
-/// the tree of neighbours, first in blocks, then of blocks. For p = inf the largest |x|, where not-a-number wins. beta is
-/// 0.
-extern Slot<OutView, View, double, int64_t> norm_powers;
+/// (ranges(key), p): y (f64, flat) = Σ |x|^p over each `width` elements, kNormBlock or kNormNode, the last may be short: in
+/// f64, by the tree of neighbours, first in blocks, then of blocks. For p = inf the largest |x|, where not-a-number wins.
+/// beta is 0.
+extern Slot<NormRanges, double> norm_powers;
 /// (values(key), joins, levels, p): works off a list of joins (optim/joins.h) among values (f64, flat), in place. joins
 /// (i32, (n, 3)) has in each row where the result goes and what is joined: a + b, for p = inf the larger, where
 /// not-a-number wins; a alone where b is -1; 0 where a is, too. levels (i32, flat) are ends of rows: those up to one

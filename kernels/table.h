@@ -65,6 +65,12 @@ class TableCopy {
   std::vector<std::pair<SlotBase*, SlotBase>> slots_;
 };
 
+/// What a kernel takes that holds operands of its own, such as the ranges of an optimizer.
+template <class T>
+concept OperandList = requires(const T& list) {
+  list->front().for_each_operand([](const auto&) {});
+};
+
 /// The kernels of one operation, which take Args after the Launch.
 template <class... Args> class Slot : public SlotBase {
  public:

@@ -2,15 +2,18 @@
 
 #include <cmath>
 
-#include <shardgrad/autograd/launch.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/optim/launch_updates.h>
 
 namespace shardgrad::optim {
+
+struct Adam::Gathered : GatheredUpdates<kernels::AdamArgs> {};
 
 Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled)
     : Optimizer(name, std::move(parameters), options.lr, options.weight_decay.value_or(decoupled ? 0.01 : 0),
                 std::move(rules), {"exp_avg", "exp_avg_sq"}),
       options_(options),
+      gathered_(std::make_shared<Gathered>()),
       decoupled_(decoupled) {
   check_option(name, "beta1", options.beta1, options.beta1 >= 0 && options.beta1 < 1);
   check_option(name, "beta2", options.beta2, options.beta2 >= 0 && options.beta2 < 1);
@@ -18,17 +21,19 @@ Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions
 }
 
 void Adam::update(Run& run) {
-  kernels::AdamArgs args{.lr = run.lr,
-                         .beta1 = options_.beta1,
-                         .beta2 = options_.beta2,
-                         .eps = options_.eps,
-                         .weight_decay = run.weight_decay,
-                         .decoupled = decoupled_,
-                         .bias_correction1 = 1 - std::pow(options_.beta1, double(run.step)),
-                         .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
-                         .grad_scale = run.grad_scale};
-  launch(kernels::adam, run.values, out(run.values), out(run.states[0]), out(run.states[1]), out(run.take_copy()),
-         run.grad, run.take_scale(), args);
+  gathered_->add(run, {.lr = run.lr,
+                       .beta1 = options_.beta1,
+                       .beta2 = options_.beta2,
+                       .eps = options_.eps,
+                       .weight_decay = run.weight_decay,
+                       .decoupled = decoupled_,
+                       .bias_correction1 = 1 - std::pow(options_.beta1, double(run.step)),
+                       .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
+                       .grad_scale = run.grad_scale});
 }
+
+size_t Adam::most_gathered() const { return kernels::kUpdatesTogether; }
+void Adam::begin_updates() { gathered_->begin(); }
+void Adam::end_updates() { gathered_->launch(kernels::adam); }
 
 }  // namespace shardgrad::optim

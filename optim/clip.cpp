@@ -45,7 +45,7 @@ Tensor power_of(std::span<const Tensor> grads, double p) {
   Device device = grads.empty() ? context().default_device() : grads[0].device();
   JoinList list = joins.finish({&root, 1}, device);
   Tensor values = empty({list.total}, {DType::f64, device});
-  for (size_t i = 0; i < grads.size(); ++i) leaves.launch(i, grads[i], values, p);
+  leaves.launch(grads, values, p);
   list.run(values, p);
   return list.results(values, 1);
 }
@@ -63,6 +63,20 @@ int64_t finish(std::span<const Blocks> subtrees, std::span<const int64_t> values
 }
 
 }  // namespace
+
+void NormLaunches::add(const Tensor& y, const Tensor& x, int64_t width) {
+  SG_CHECK(is_floating(x.dtype()), "gradient norm: needs a floating dtype, got ", x);
+  bool fits = ranges_.empty() || (first_.device() == x.device() && first_.dtype() == x.dtype());
+  if (!fits || ranges_.size() == kernels::kNormsTogether) queue();
+  if (ranges_.empty()) first_ = x;
+  ranges_.push_back({y.out(), x.in(), width});
+}
+
+void NormLaunches::queue() {
+  if (ranges_.empty()) return;
+  auto ranges = std::make_shared<std::vector<kernels::NormRange>>(std::exchange(ranges_, {}));
+  launch(kernels::norm_powers, first_, kernels::NormRanges(std::move(ranges)), p_);
+}
 
 // Nodes where whole ones lie, single blocks before and after them.
 std::vector<NormLeaves::Run> NormLeaves::runs_of(const PartOf& part) {
@@ -96,20 +110,26 @@ std::vector<int64_t> NormLeaves::nodes(size_t part, Joins& joins) const {
   return found;
 }
 
-void NormLeaves::launch(size_t part, const Tensor& grad, const Tensor& values, double p) const {
-  SG_CHECK(is_floating(grad.dtype()), "gradient norm: needs a floating dtype, got ", grad);
-  bool elsewhere = grad.device() != values.device();
-  Tensor mine = values.rows(begins_[part], begins_[part + 1]);
-  if (elsewhere) mine = empty(mine.shape(), {DType::f64, grad.device()});
-  Tensor flat = grad.view({grad.numel()});
-  int64_t at = 0, first = parts_[part].blocks.begin;
-  for (const Run& run : runs_[part]) {
-    int64_t begin = (run.blocks.begin - first) * kNormBlock, end = (run.blocks.end - first) * kNormBlock;
-    Tensor x = flat.rows(begin, std::min(end, flat.numel()));
-    shardgrad::launch(kernels::norm_powers, x, out(mine.rows(at, at + run.count())), x, p, run.width * kNormBlock);
-    at += run.count();
+void NormLeaves::launch(std::span<const Tensor> grads, const Tensor& values, double p) const {
+  NormLaunches launches(p);
+  std::vector<std::pair<Tensor, Tensor>> elsewhere;
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    Tensor mine = values.rows(begins_[part], begins_[part + 1]);
+    if (Device device = grads[part].device(); device != values.device()) {
+      Tensor there = empty(mine.shape(), {DType::f64, device});
+      elsewhere.emplace_back(std::exchange(mine, there), there);
+    }
+    Tensor flat = grads[part].view({grads[part].numel()});
+    int64_t at = 0, first = parts_[part].blocks.begin;
+    for (const Run& run : runs_[part]) {
+      int64_t begin = (run.blocks.begin - first) * kNormBlock, end = (run.blocks.end - first) * kNormBlock;
+      Tensor x = flat.rows(begin, std::min(end, flat.numel()));
+      launches.add(mine.rows(at, at + run.count()), x, run.width * kNormBlock);
+      at += run.count();
+    }
   }
-  if (elsewhere) copy_into(values.rows(begins_[part], begins_[part + 1]), mine.to(values.device()));
+  launches.queue();
+  for (auto& [mine, there] : elsewhere) copy_into(mine, there.to(mine.device()));
 }
 
 double root_of(double power, double p) {

@@ -59,6 +59,21 @@ std::vector<Blocks> subtrees(Blocks part, int64_t count);
 /// The root of the tree over `count` blocks, from the values of subtrees that cover it; nothing for no blocks.
 int64_t finish_tree(std::span<const Blocks> subtrees, std::span<const int64_t> values, int64_t count, Joins& joins);
 
+/// Ranges of gradients whose powers are wanted: as few launches of kernels::norm_powers as they take.
+class NormLaunches {
+ public:
+  explicit NormLaunches(double p) : p_(p) {}
+  /// y (f64): a value for each `width` elements of x, on its device. Both stay until queue().
+  void add(const Tensor& y, const Tensor& x, int64_t width);
+  /// Launches what is not launched yet.
+  void queue();
+
+ private:
+  double p_;
+  Tensor first_;
+  std::vector<kernels::NormRange> ranges_;
+};
+
 /// What a rank holds of gradients, as leaves of their trees: single blocks, and the nodes of 1024 that lie whole in a
 /// part. Kernels write a value for each, max |x| for p = inf, and a list of joins goes on from there.
 class NormLeaves {
@@ -73,9 +88,9 @@ class NormLeaves {
   int64_t count() const { return begins_.back(); }
   /// The values of subtrees(blocks, count) of a part.
   std::vector<int64_t> nodes(size_t part, Joins& joins) const;
-  /// Queues the kernels that write a part's leaves to `values` (f64). `grad`: the elements of its blocks, on any
+  /// Queues the kernels that write all leaves to `values` (f64). grads: the elements of each part's blocks, on any
   /// device.
-  void launch(size_t part, const Tensor& grad, const Tensor& values, double p) const;
+  void launch(std::span<const Tensor> grads, const Tensor& values, double p) const;
 
  private:
   /// Neighbours: each `width` blocks, the last of a parameter may have fewer.

@@ -144,18 +144,6 @@ Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, d
   return run;
 }
 
-void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) {
-  wait_for(pieces[0]);  // adjacent gradients arrive together
-  int64_t count = 0;
-  for (const Piece& piece : pieces) count += piece.range.values.numel();
-  Run run = run_of(pieces, count, grad_scale);
-  if (scale.defined()) run.scale = scale.to(run.values.device());
-  update(run);
-  SG_CHECK(!run.scale.defined(), name_, ": its update() did not multiply the gradient by Run::scale, and has changed ",
-           "parameters without it; take_scale() of the Run that it is given, or let takes_scale() be false");
-  if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
-}
-
 Spread Optimizer::spread_of(size_t i) const {
   const Tensor& tensor = parameters_[i].tensor;
   GradSink* owner = slots_[i].owner;
@@ -206,16 +194,6 @@ std::vector<Optimizer::Piece> Optimizer::take_pieces() {
   }
   SG_CHECK(any, name_, ": no parameter has a gradient; call backward() before step()");
   return pieces;
-}
-
-// A parameter's step counts once its first piece, which comes last, is updated.
-void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) {
-  for (size_t end = pieces.size(), begin; end > 0; end = begin) {
-    for (begin = end - 1; begin > 0 && follows(pieces[begin - 1], pieces[begin]);) --begin;
-    update_run(pieces.subspan(begin, end - begin), grad_scale, scale);
-    for (size_t i = begin; i < end; ++i)
-      if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
-  }
 }
 
 void Optimizer::publish(std::span<const Piece> pieces) const {

@@ -143,6 +143,11 @@ class Optimizer {
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
             std::vector<std::string> state_names);
   virtual void update(Run& run) = 0;
+  /// A launch costs a device that works beside the host more than an element: update() may only gather runs, for
+  /// end_updates() to launch. So many at most come between the two, of one device and dtype, and with copies of one.
+  virtual size_t most_gathered() const { return 1; }
+  virtual void begin_updates() {}
+  virtual void end_updates() {}
   /// Whether update() multiplies by Run::scale (take_scale), and finish() updates nothing.
   virtual bool takes_scale() const { return false; }
 
@@ -192,7 +197,8 @@ class Optimizer {
   static DType state_dtype(const Tensor& values);
   Run run_of(std::span<const Piece> pieces, int64_t count, double grad_scale) const;
   void step(double grad_scale, const Tensor& scale);
-  void update_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale);
+  Run ready_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) const;
+  void update_runs(std::span<Run> runs);
   void update_all(std::span<const Piece> pieces, double grad_scale, const Tensor& scale);
   void publish(std::span<const Piece> pieces) const;
   std::string state_name(size_t i, size_t state) const { return parameters_[i].name + "." + state_names_[state]; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include <shardgrad/optim/optimizer.h>
 
 namespace shardgrad::optim {
@@ -26,8 +28,13 @@ class SGD : public Optimizer {
 
  private:
   void update(Run& run) override;
+  size_t most_gathered() const override;
+  void begin_updates() override;
+  void end_updates() override;
   bool takes_scale() const override { return true; }
   SgdOptions options_;
+  struct Gathered;  // for a launch
+  std::shared_ptr<Gathered> gathered_;
 };
 
 }  // namespace shardgrad::optim

@@ -46,6 +46,12 @@ def array(numbers):
     return members(*map(long, [*numbers, *[0] * (MAX_DIMS - len(numbers))]))
 
 
+def ranges(most, *one):
+    """Of ranges.h: one range, and room for the others."""
+    first = members(*one)
+    return members(first, Argument(bytes(len(first.data) * (most - 1)), first.align, {}), whole(1), whole(1 << 16))
+
+
 @dataclass
 class Launch:
     title: str
@@ -141,7 +147,7 @@ def sums(T, size):
     yield Launch("layer_norm backward, weight and bias", T, "norm",
                  f"column_sums_kernel<double, 2, RowTerm<{T}>, Keep<double, 2> >", (32, 8), [term, keep, *columns], size)
     yield Launch("norm of gradients", T, "norm_powers", f"node_powers_kernel<Sum, Square, {T}>", (256, 1),
-                 [pointer("~sums"), pointer("x"), long(BIG), FLAG_ON, EMPTY], size)
+                 [ranges(96, pointer("~sums"), pointer("x"), long(BIG), whole(0), FLAG_ON), real(8)], size)
     parts = members(members(*(pointer(f"part {i}") if i < 8 else NOTHING for i in range(256))), whole(8))
     yield Launch("tree_sum of 8 parts", T, "tree_sum", f"tree_sum_kernel<{T}, {T}>", (256, 1),
                  [pointer("y"), parts, long(BIG), FLAG_OFF, FLAG_ON], size, "y")
@@ -170,15 +176,17 @@ def others(T, size):
 
 
 def optimizers():
-    factors = members(*[real(4)] * 5, FLAG_OFF, FLAG_OFF)
     for copy in (None, "copy"):
         to = pointer(copy) if copy else NOTHING
         title = " with a copy in bf16" if copy else ""
+
+        def ours(first, second, *factors):
+            return [ranges(28, pointer("p"), first, second, to, pointer("g"), long(BIG), real(8), members(*factors), whole(0), FLAG_ON),
+                    NOTHING]
         yield Launch("sgd with momentum" + title, "float", "optimizers", "sgd_kernel<float, bf16>", (256, 1),
-                     [pointer("p"), pointer("m"), to, pointer("g"), long(BIG), FLAG_ON, factors], 4, "g")
-        moments = [pointer("m"), pointer("v")]
+                     ours(pointer("m"), NOTHING, *[real(4)] * 4, FLAG_OFF, FLAG_OFF), 4, "g")
         yield Launch("adamw" + title, "float", "optimizers", "adam_kernel<float, bf16>", (256, 1),
-                     [pointer("p"), *moments, to, pointer("g"), long(BIG), FLAG_ON, members(*[real(4)] * 9, FLAG_ON)], 4, "g")
+                     ours(pointer("m"), pointer("v"), *[real(4)] * 8, FLAG_ON), 4, "g")
 
 
 def products():

@@ -76,7 +76,10 @@ template <class T, class Power> double node(const T* values, int64_t count, cons
   return value;
 }
 
-void norm_powers(const Launch& launch, OutView y, View x, double p, int64_t width) {
+void powers_of(const Launch& launch, const kernels::NormRange& range, double p) {
+  const OutView& y = range.y;
+  const View& x = range.x;
+  const int64_t width = range.width;
   SG_ASSERT(y.dtype == DType::f64 && y.beta == 0, "norm_powers overwrites f64");
   int64_t n = x.numel();
   dispatch(x.dtype, [&]<class T>() {
@@ -93,6 +96,10 @@ void norm_powers(const Launch& launch, OutView y, View x, double p, int64_t widt
       });
     }
   });
+}
+
+void norm_powers(const Launch& launch, kernels::NormRanges ranges, double p) {
+  for (const kernels::NormRange& range : *ranges) powers_of(launch, range, p);
 }
 
 const Each registered(kernels::norm_powers, kFloats, norm_powers);

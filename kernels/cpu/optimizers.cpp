@@ -13,31 +13,38 @@ template <class V> auto at(const V& view, int64_t i) {
   return view.defined() ? view.template as<char>() + i * size_of(view.dtype) : nullptr;
 }
 
-// `update(i, n)` updates elements [i, i + n).
-template <class Update> void in_blocks(const Launch& launch, OutView p, OutView copy, const Update& update) {
-  SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
-  auto cast = copy.defined() ? loops().elementwise.cast[int(copy.dtype)][int(p.dtype)] : nullptr;
-  parallel_elements(launch.threads, p.numel(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin, n; i < end; i += n) {
-      n = cast ? std::min(kBlock, end - i) : end - i;
-      update(i, n);
-      if (cast) cast(at(copy, i), at(p, i), n, false);
-    }
+// `update(range, args, i, n)` updates elements [i, i + n) of a range.
+template <class Args, class Update>
+void in_blocks(const Launch& launch, const kernels::UpdateRanges<Args>& ranges, const View& scale,
+               const Update& update) {
+  for (const kernels::UpdateRange<Args>& range : *ranges) {
+    const OutView &p = range.p, &copy = range.copy;
+    SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
+    Args args = range.args;
+    if (scale.defined()) args.grad_scale *= *scale.as<double>();
+    auto cast = copy.defined() ? loops().elementwise.cast[int(copy.dtype)][int(p.dtype)] : nullptr;
+    parallel_elements(launch.threads, p.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin, n; i < end; i += n) {
+        n = cast ? std::min(kBlock, end - i) : end - i;
+        update(range, args, i, n);
+        if (cast) cast(at(copy, i), at(p, i), n, false);
+      }
+    });
+  }
+}
+
+void sgd(const Launch& launch, kernels::UpdateRanges<kernels::SgdArgs> ranges, View scale) {
+  auto loop = loops().optimizers.sgd[int(ranges->front().p.dtype)];
+  in_blocks(launch, ranges, scale, [&](const auto& range, const kernels::SgdArgs& args, int64_t i, int64_t n) {
+    loop(at(range.p, i), at(range.state[0], i), at(range.g, i), n, args);
   });
 }
 
-void sgd(const Launch& launch, OutView p, OutView momentum, OutView copy, View g, View scale, kernels::SgdArgs args) {
-  if (scale.defined()) args.grad_scale *= *scale.as<double>();
-  auto loop = loops().optimizers.sgd[int(p.dtype)];
-  in_blocks(launch, p, copy, [&](int64_t i, int64_t n) { loop(at(p, i), at(momentum, i), at(g, i), n, args); });
-}
-
-void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, View scale,
-          kernels::AdamArgs args) {
-  if (scale.defined()) args.grad_scale *= *scale.as<double>();
-  auto loop = loops().optimizers.adam[int(p.dtype)];
-  in_blocks(launch, p, copy,
-            [&](int64_t i, int64_t n) { loop(at(p, i), at(exp_avg, i), at(exp_avg_sq, i), at(g, i), n, args); });
+void adam(const Launch& launch, kernels::UpdateRanges<kernels::AdamArgs> ranges, View scale) {
+  auto loop = loops().optimizers.adam[int(ranges->front().p.dtype)];
+  in_blocks(launch, ranges, scale, [&](const auto& range, const kernels::AdamArgs& args, int64_t i, int64_t n) {
+    loop(at(range.p, i), at(range.state[0], i), at(range.state[1], i), at(range.g, i), n, args);
+  });
 }
 
 const Each registered_sgd(kernels::sgd, kWideFloats, sgd);

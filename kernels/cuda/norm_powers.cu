@@ -12,6 +12,7 @@
 // That is 12 exchanges for 32 elements of a lane, where a butterfly for each 32 elements would be 160.
 
 #include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/ranges.h>
 #include <shardgrad/kernels/cuda/reduce.h>
 
 namespace shardgrad::SG_DEVICE {
@@ -28,12 +29,31 @@ struct Power {
   __device__ double operator()(double x) const { return p == 3 ? fabs(x) * x * x : pow(fabs(x), p); }
 };
 
+template <class Of> __device__ Of of_power(double p) {
+  if constexpr (std::is_empty_v<Of>)
+    return {};
+  else
+    return {p};
+}
+
 template <class T> __device__ double wide(T value) { return double(convert<Compute<T>>(value)); }
 
-template <class Op, class Of, class T> __global__ void block_powers_kernel(double* y, const T* x, int64_t n, Of of) {
-  int64_t i = thread_number();
-  double joined = warp_reduce<Op>(i < n ? of(wide(x[i])) : 0);
-  if (i < n && i % kernels::kNormBlock == 0) y[i / kernels::kNormBlock] = joined;
+/// A range as its threads see it.
+template <class T> struct Range {
+  double* y;
+  const T* x;
+  int64_t n;
+  unsigned begin;  ///< the first of its thread blocks
+  bool packed;
+};
+template <class T> using RangesOf = Ranges<Range<T>, kernels::kNormsTogether>;
+
+template <class Op, class Of, class T> __global__ void block_powers_kernel(RangesOf<T> ranges, double p) {
+  Of of = of_power<Of>(p);
+  const Range<T>& range = ranges.at[ranges.mine()];
+  int64_t i = thread_number_in(range.begin);
+  double joined = warp_reduce<Op>(i < range.n ? of(wide(range.x[i])) : 0);
+  if (i < range.n && i % kernels::kNormBlock == 0) range.y[i / kernels::kNormBlock] = joined;
 }
 
 constexpr int kNeighbours = 4, kPieces = 8, kPiece = 32 * kNeighbours;
@@ -77,44 +97,57 @@ __device__ double join_pieces(const T* x, int64_t begin, int64_t n, bool packed,
 }
 
 // A thread block per node: its warps join 1024 elements at a time, then the first warp those 32 values.
-template <class Op, class Of, class T>
-__global__ void node_powers_kernel(double* y, const T* x, int64_t n, bool packed, Of of) {
+template <class Op, class Of, class T> __global__ void node_powers_kernel(RangesOf<T> ranges, double p) {
+  Of of = of_power<Of>(p);
   __shared__ double joined[32];
+  const Range<T>& range = ranges.at[ranges.mine()];
   int lane = int(threadIdx.x) % warpSize, warps = int(blockDim.x) / warpSize;
-  int64_t begin = int64_t(blockIdx.x) * kernels::kNormNode;
+  int64_t node = blockIdx.x - range.begin, begin = node * kernels::kNormNode;
   for (int part = int(threadIdx.x) / warpSize; part < 32; part += warps) {
-    double value = join_pieces<Op>(x, begin + part * kPieces * kPiece, n, packed, of);
+    double value = join_pieces<Op>(range.x, begin + part * kPieces * kPiece, range.n, range.packed, of);
     if (lane == 0) joined[part] = value;
   }
   __syncthreads();
   if (int(threadIdx.x) >= warpSize) return;
   double value = warp_reduce<Op>(joined[lane]);
-  if (lane == 0) y[blockIdx.x] = value;
+  if (lane == 0) range.y[node] = value;
+}
+
+// The ranges of one width: a thread for each element of a block, a thread block for a node.
+template <class T> RangesOf<T> ranges_of(const kernels::NormRanges& given, int64_t width) {
+  RangesOf<T> ranges;
+  for (const kernels::NormRange& each : *given) {
+    if (each.width != width) continue;
+    const T* x = each.x.as<T>();
+    int64_t n = each.x.numel();
+    ranges.add({each.y.as<double>(), x, n, ranges.blocks, aligned<T, kNeighbours>(x)},
+               blocks_for(n, width == kernels::kNormBlock ? kBlock : width));
+  }
+  return ranges;
 }
 
 template <class Op, class Of, class T>
-void launch_powers(const Launch& how, OutView y, const T* x, int64_t n, Of of, int64_t width) {
-  if (width == kernels::kNormBlock)
-    launch<block_powers_kernel<Op, Of, T>>(how, {blocks_for(n), kBlock}, y.as<double>(), x, n, of);
-  else
-    launch<node_powers_kernel<Op, Of, T>>(how, {blocks_for(n, width), kBlock}, y.as<double>(), x, n,
-                                          aligned<T, kNeighbours>(x), of);
+void launch_powers(const Launch& how, const kernels::NormRanges& ranges, double p) {
+  RangesOf<T> blocks = ranges_of<T>(ranges, kernels::kNormBlock), nodes = ranges_of<T>(ranges, kernels::kNormNode);
+  launch<block_powers_kernel<Op, Of, T>>(how, {blocks.blocks, kBlock}, blocks, p);
+  launch<node_powers_kernel<Op, Of, T>>(how, {nodes.blocks, kBlock}, nodes, p);
 }
 
-void norm_powers(const Launch& how, OutView y, View x, double p, int64_t width) {
+void norm_powers(const Launch& how, kernels::NormRanges ranges, double p) {
   static_assert(kernels::kNormBlock == 32 && kernels::kNormNode == 32 * kPieces * kPiece,
                 "a block is a warp's, a node is 32 times what a warp joins");
-  SG_ASSERT(width == kernels::kNormBlock || width == kernels::kNormNode, "norm_powers: width ", width);
-  dispatch_floats(x.dtype, [&]<class T>() {
-    const T* from = x.as<T>();
+  for (const kernels::NormRange& range : *ranges)
+    SG_ASSERT(range.width == kernels::kNormBlock || range.width == kernels::kNormNode, "norm_powers: width ",
+              range.width);
+  dispatch_floats(ranges->front().x.dtype, [&]<class T>() {
     if (std::isinf(p))
-      launch_powers<Max>(how, y, from, x.numel(), Magnitude(), width);
+      launch_powers<Max, Magnitude, T>(how, ranges, p);
     else if (p == 1)
-      launch_powers<Sum>(how, y, from, x.numel(), Magnitude(), width);
+      launch_powers<Sum, Magnitude, T>(how, ranges, p);
     else if (p == 2)
-      launch_powers<Sum>(how, y, from, x.numel(), Square(), width);
+      launch_powers<Sum, Square, T>(how, ranges, p);
     else
-      launch_powers<Sum>(how, y, from, x.numel(), Power{p}, width);
+      launch_powers<Sum, Power, T>(how, ranges, p);
   });
 }
 

@@ -1,5 +1,6 @@
-// sgd and adam over flat ranges, in one pass. A thread has 16 bytes of a range, and computes them alike whether they
-// move together or one by one: bits do not depend on where a range is cut.
+// sgd and adam over flat ranges, in one pass, all ranges of a call by one launch. A thread has 16 bytes of a range, and
+// computes them alike whether they move together or one by one: bits do not depend on where a range is cut, nor on what
+// else is updated with it.
 //
 // sgd   reads p, g (and the momentum), writes p (and the momentum): 12 (20) bytes per element in f32, 4 (7) operations.
 // adam  reads p, g and two moments, writes all but g: 28 bytes per element in f32, about 15 operations.
@@ -7,17 +8,36 @@
 // A copy in another dtype costs its own bytes more: 2 per element in bf16.
 
 #include <shardgrad/kernels/cuda/packs.h>
+#include <shardgrad/kernels/cuda/ranges.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
 
 using kernels::AdamArgs;
+using kernels::kUpdatesTogether;
 using kernels::SgdArgs;
+using kernels::UpdateRange;
+using kernels::UpdateRanges;
+
+/// A range as its threads see it.
+template <class T, class C, class Factors> struct Range {
+  T *p, *state[2];
+  C* copy;
+  const T* g;
+  int64_t n;
+  double grad_scale;
+  Factors factors;
+  unsigned begin;  ///< the first of its thread blocks
+  bool packed;
+};
+
+template <class T, class C, class Factors> using RangesOf = Ranges<Range<T, C, Factors>, kUpdatesTogether>;
 
 /// What is the same for every element, rounded once on the host: many GPUs are slow in f64.
 template <class T> struct SgdFactors {
   T lr, momentum, fresh, weight_decay;
   bool nesterov, first_step;
+  SgdFactors() = default;
   explicit SgdFactors(const SgdArgs& s)
       : lr(T(s.lr)),
         momentum(T(s.momentum)),
@@ -28,11 +48,9 @@ template <class T> struct SgdFactors {
 };
 
 /// What gradients are multiplied by: what the host knows, and what a kernel before this one has found.
-struct GradScale {
-  double known;
-  const double* found;
-  template <class T> __device__ T get() const { return T(found ? known * *found : known); }
-};
+template <class T> __device__ T scale_of(double known, const double* found) {
+  return T(found ? known * *found : known);
+}
 
 /// What a thread has of a range: elements [at, at + N), of which `left` are there.
 template <int N> struct Part {
@@ -52,15 +70,22 @@ template <int N> struct Part {
   }
 };
 
-template <class T, class C>
-__global__ void sgd_kernel(T* p, T* momentum, C* copy, const T* g, int64_t n, bool packed, SgdFactors<T> s,
-                           GradScale scale) {
+/// The calling thread's part of a range.
+template <int N> __device__ Part<N> part_of(int64_t n, unsigned begin, bool packed) {
+  int64_t at = thread_number_in(begin) * N;
+  return {at, n - at, packed};
+}
+
+template <class T, class C> __global__ void sgd_kernel(RangesOf<T, C, SgdFactors<T>> ranges, const double* scale) {
   constexpr int N = kPackOf<T>;
-  Part<N> part{thread_number() * N, n - thread_number() * N, packed};
+  const auto& range = ranges.at[ranges.mine()];
+  const auto& s = range.factors;
+  T* momentum = range.state[0];
+  Part<N> part = part_of<N>(range.n, range.begin, range.packed);
   if (part.left <= 0) return;
-  Pack<T, N> param = part.load(p), grad = part.load(g), buffer = {};
+  Pack<T, N> param = part.load(range.p), grad = part.load(range.g), buffer = {};
   if (momentum && !s.first_step) buffer = part.load(momentum);
-  T grad_scale = scale.get<T>();
+  T grad_scale = scale_of<T>(range.grad_scale, scale);
   SG_UNROLL
   for (int e = 0; e < N; ++e) {
     T step = grad.at[e] * grad_scale + s.weight_decay * param.at[e];
@@ -71,16 +96,19 @@ __global__ void sgd_kernel(T* p, T* momentum, C* copy, const T* g, int64_t n, bo
     param.at[e] -= s.lr * step;
   }
   if (momentum) part.store(momentum, buffer);
-  part.store(p, param);
-  if (copy) part.store_copy(copy, param);
+  part.store(range.p, param);
+  if (range.copy) part.store_copy(range.copy, param);
 }
 
-// Visits the types of the parameter and of its copy, which may be undefined.
-template <class Visitor> void dispatch_types(OutView p, OutView copy, Visitor&& visit) {
-  SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
-  dispatch_floats(p.dtype, [&]<class T>() {
+// Visits the types of the parameters and of their copies, which may be undefined.
+template <class Args, class Visitor> void dispatch_types(const UpdateRanges<Args>& ranges, Visitor&& visit) {
+  DType dtype = ranges->front().p.dtype, narrow = DType::bf16;
+  for (const UpdateRange<Args>& range : *ranges)
+    if (range.copy.defined()) narrow = range.copy.dtype;
+  SG_ASSERT(size_of(narrow) < size_of(dtype), "a copy of ", dtype, " in ", narrow);
+  dispatch_floats(dtype, [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>)
-      dispatch_floats(copy.defined() ? copy.dtype : DType::bf16, [&]<class C>() {
+      dispatch_floats(narrow, [&]<class C>() {
         if constexpr (sizeof(C) < sizeof(T)) visit.template operator()<T, C>();
       });
   });
@@ -90,19 +118,38 @@ template <class Visitor> void dispatch_types(OutView p, OutView copy, Visitor&& 
 template <class T, class C, class... Others> bool all_packed(const C* copy, const Others*... others) {
   return aligned<C, kPackOf<T>>(copy) && (aligned<T, kPackOf<T>>(others) && ...);
 }
-template <class T> Config config_of(int64_t n) { return {blocks_for((n + kPackOf<T> - 1) / kPackOf<T>), kBlock}; }
 
-void sgd(const Launch& how, OutView p, OutView momentum, OutView copy, View g, View scale, SgdArgs args) {
-  dispatch_types(p, copy, [&]<class T, class C>() {
-    bool packed = all_packed<T>(copy.as<C>(), p.as<T>(), momentum.as<T>(), g.as<T>());
-    launch<sgd_kernel<T, C>>(how, config_of<T>(p.numel()), p.as<T>(), momentum.as<T>(), copy.as<C>(), g.as<T>(),
-                             p.numel(), packed, SgdFactors<T>(args), GradScale{args.grad_scale, scale.as<double>()});
-  });
+// Launches the kernel for all ranges.
+template <auto Kernel, class T, class C, class Factors, class Args>
+void launch_ranges(const Launch& how, const UpdateRanges<Args>& given, View scale) {
+  RangesOf<T, C, Factors> ranges;
+  for (const UpdateRange<Args>& each : *given) {
+    const OutView &p = each.p, &first = each.state[0], &second = each.state[1], &copy = each.copy;
+    const View& g = each.g;
+    Range<T, C, Factors> range{
+        .p = p.as<T>(),
+        .state = {first.as<T>(), second.as<T>()},
+        .copy = copy.as<C>(),
+        .g = g.as<T>(),
+        .n = p.numel(),
+        .grad_scale = each.args.grad_scale,
+        .factors = Factors(each.args),
+        .begin = ranges.blocks,
+        .packed = all_packed<T>(copy.as<C>(), p.as<T>(), first.as<T>(), second.as<T>(), g.as<T>())};
+    ranges.add(range, blocks_for((p.numel() + kPackOf<T> - 1) / kPackOf<T>));
+  }
+  launch<Kernel>(how, {ranges.blocks, kBlock}, ranges, scale.as<double>());
+}
+
+void sgd(const Launch& how, UpdateRanges<SgdArgs> ranges, View scale) {
+  dispatch_types(ranges,
+                 [&]<class T, class C>() { launch_ranges<sgd_kernel<T, C>, T, C, SgdFactors<T>>(how, ranges, scale); });
 }
 
 template <class T> struct AdamFactors {
   T fresh1, beta2, fresh2, eps, weight_decay, keep, step_size, root_correction;
   bool decoupled;
+  AdamFactors() = default;
   explicit AdamFactors(const AdamArgs& s)
       : fresh1(T(1 - s.beta1)),
         beta2(T(s.beta2)),
@@ -115,14 +162,15 @@ template <class T> struct AdamFactors {
         decoupled(s.decoupled) {}
 };
 
-template <class T, class C>
-__global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, C* copy, const T* g, int64_t n, bool packed,
-                            AdamFactors<T> s, GradScale scale) {
+template <class T, class C> __global__ void adam_kernel(RangesOf<T, C, AdamFactors<T>> ranges, const double* scale) {
   constexpr int N = kPackOf<T>;
-  Part<N> part{thread_number() * N, n - thread_number() * N, packed};
+  const auto& range = ranges.at[ranges.mine()];
+  const auto& s = range.factors;
+  Part<N> part = part_of<N>(range.n, range.begin, range.packed);
   if (part.left <= 0) return;
-  Pack<T, N> params = part.load(p), grads = part.load(g), means = part.load(exp_avg), squares = part.load(exp_avg_sq);
-  T grad_scale = scale.get<T>();
+  Pack<T, N> params = part.load(range.p), grads = part.load(range.g), means = part.load(range.state[0]),
+             squares = part.load(range.state[1]);
+  T grad_scale = scale_of<T>(range.grad_scale, scale);
   SG_UNROLL
   for (int e = 0; e < N; ++e) {
     T &param = params.at[e], &mean = means.at[e], &square = squares.at[e], grad = grads.at[e] * grad_scale;
@@ -135,20 +183,15 @@ __global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, C* copy, const T* g
     T denominator = std::sqrt(square) * s.root_correction + s.eps;
     param -= s.step_size * mean / denominator;
   }
-  part.store(exp_avg, means);
-  part.store(exp_avg_sq, squares);
-  part.store(p, params);
-  if (copy) part.store_copy(copy, params);
+  part.store(range.state[0], means);
+  part.store(range.state[1], squares);
+  part.store(range.p, params);
+  if (range.copy) part.store_copy(range.copy, params);
 }
 
-void adam(const Launch& how, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, View scale,
-          AdamArgs args) {
-  dispatch_types(p, copy, [&]<class T, class C>() {
-    bool packed = all_packed<T>(copy.as<C>(), p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(), g.as<T>());
-    launch<adam_kernel<T, C>>(how, config_of<T>(p.numel()), p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(),
-                              copy.as<C>(), g.as<T>(), p.numel(), packed, AdamFactors<T>(args),
-                              GradScale{args.grad_scale, scale.as<double>()});
-  });
+void adam(const Launch& how, UpdateRanges<AdamArgs> ranges, View scale) {
+  dispatch_types(
+      ranges, [&]<class T, class C>() { launch_ranges<adam_kernel<T, C>, T, C, AdamFactors<T>>(how, ranges, scale); });
 }
 
 const Registered registered[] = {

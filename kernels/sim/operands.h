@@ -29,7 +29,10 @@ class Operands {
   Operands(const Operands&) = delete;
   void note(const View& view) { add(view.data, view.bytes(), false, "input", view.dtype); }
   void note(const OutView& view);
-  template <class T> void note(const T&) {}  // scalars
+  template <class T> void note(const T& other) {  // a list of operands, or a scalar
+    if constexpr (OperandList<T>)
+      for (const auto& each : *other) each.for_each_operand([this](const auto& one) { note(one); });
+  }
   void add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype = DType::u8);
   void remove(const void* begin);
   /// Throws Error(internal) when an output that was all unwritten is written in part, by the operation of this name.

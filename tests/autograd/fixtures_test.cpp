@@ -109,7 +109,7 @@ class Updates {
       if (kind_ == "sgd" || kind_ == "nesterov") {
         bool nesterov = kind_ == "nesterov";
         kernels::SgdArgs args{0.1, 0.9, 0, nesterov ? 0 : 0.01, nesterov, step_ == 1};
-        launch(kernels::sgd, p, out(p, 1), out(first_[i], 1), unwanted(), g, Tensor(), args);
+        launch(kernels::sgd, p, kernels::one_range(p.out(), {first_[i].out(), {}}, {}, g.in(), args), Tensor());
       } else {
         bool decoupled = kind_ == "adamw";
         kernels::AdamArgs args{0.01,
@@ -120,7 +120,8 @@ class Updates {
                                decoupled,
                                1 - std::pow(0.9, step_),
                                1 - std::pow(0.999, step_)};
-        launch(kernels::adam, p, out(p, 1), out(first_[i], 1), out(second_[i], 1), unwanted(), g, Tensor(), args);
+        auto range = kernels::one_range(p.out(), {first_[i].out(), second_[i].out()}, {}, g.in(), args);
+        launch(kernels::adam, p, range, Tensor());
       }
       p.zero_grad();
     }

@@ -14,6 +14,8 @@ namespace shardgrad::fake_kernels {
 template <class Operand> void note_memory(std::vector<const void*>& memory, const Operand& operand) {
   if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>)
     if (operand.defined() && operand.bytes() > 0) memory.push_back(operand.data);
+  if constexpr (OperandList<Operand>)
+    for (const auto& each : *operand) each.for_each_operand([&](const auto& one) { note_memory(memory, one); });
 }
 
 // The slot's kernel for the CPU, run on the GPU's stream when its turn comes.

@@ -66,6 +66,10 @@ TEST(RowPacks, CrossEntropyMatchesTheReferenceAtEveryWidth) {
     }
 }
 
+kernels::NormRanges norm_of(Buffer& y, View x) {
+  return std::make_shared<std::vector<kernels::NormRange>>(1, kernels::NormRange{y.out(), x, kernels::kNormNode});
+}
+
 // The last pack of what is summed is not whole.
 TEST(RowPacks, NormsOfAnyAddressReadNothingBeyond) {
   Context context;
@@ -76,7 +80,7 @@ TEST(RowPacks, NormsOfAnyAddressReadNothingBeyond) {
         Placed placed(x, at_a_pack);
         for (int64_t i = placed.from + n; i < placed.all.numel(); ++i) placed.all.set(i, NAN);
         found[at_a_pack] = Buffer({(n + kernels::kNormNode - 1) / kernels::kNormNode}, DType::f64);
-        kernel_of(kernels::norm_powers, dtype)(1, found[at_a_pack].out(), placed.in(), 2, kernels::kNormNode);
+        kernel_of(kernels::norm_powers, dtype)(1, norm_of(found[at_a_pack], placed.in()), 2);
       }
       EXPECT_EQ(found[0].values(), found[1].values()) << dtype << ", " << n;
       EXPECT_TRUE(std::isfinite(found[1].get(0)));
@@ -110,7 +114,7 @@ TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
         kernel_of(kernels::cross_entropy, dtype)(1, loss.out(), lse.out(), px.in(), labels.in(), args);
         kernel_of(kernels::cross_entropy_backward, dtype)(1, results[4].out(1), dloss.in(), px.in(), lse.in(),
                                                           labels.in(), args);
-        kernel_of(kernels::norm_powers, dtype)(1, powers.out(), px.in(), 2, kernels::kNormNode);
+        kernel_of(kernels::norm_powers, dtype)(1, norm_of(powers, px.in()), 2);
         for (const Placed& result : results) found[at_a_pack].push_back(result.values());
         for (const Buffer* each : {&mean, &rstd, &lse, &loss, &powers}) found[at_a_pack].push_back(each->values());
       }

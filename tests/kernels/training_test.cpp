@@ -136,9 +136,9 @@ void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_
     };
     View grad{g.in().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, true};
     if constexpr (std::is_same_v<Args, kernels::SgdArgs>)
-      step(out(0), out(1), out(2), grad, scale.in(), args);
+      step(kernels::one_range(out(0), {out(1), {}}, out(2), grad, args), scale.in());
     else
-      step(out(0), out(1), out(2), out(3), grad, scale.in(), args);
+      step(kernels::one_range(out(0), {out(1), out(2)}, out(3), grad, args), scale.in());
   };
   auto launch = [&](auto... all) { kernel(2, all...); };
   run(reference, expected, 0, n);
@@ -169,7 +169,10 @@ TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
     for (int64_t n : {0, 1, 17, 67, 70001}) {
       Buffer p = Buffer::random({n}, dtype), g = Buffer::random({n}, dtype, -1, 1, 3), none;
       Buffer momentum = Buffer::random({n}, dtype, -1, 1, 4);
-      auto step = [](auto... all) { reference::sgd(all...); };
+      auto step = [](auto ranges, View scale) {
+        const auto& [p, state, copy, g, args] = ranges->front();
+        reference::sgd(p, state[0], copy, g, scale, args);
+      };
       expect_step(kernels::sgd, step, dtype, n, {p, none, none}, g,
                   kernels::SgdArgs{0.1, 0, 0, 0.01, false, false, 0.5}, {4});
       for (bool nesterov : {false, true})
@@ -183,8 +186,9 @@ TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
 TEST(Optimizers, AFirstStepDoesNotReadTheMomentumBuffer) {
   Context context;
   Buffer p = Buffer::random({20}, DType::f32), momentum({20}, DType::f32);
-  kernel_of(kernels::sgd, DType::f32)(1, p.out(), momentum.poison().out(), {}, p.in(), {},
-                                      {0.1, 0.9, 0, 0, false, true, 1});
+  kernels::SgdArgs args{0.1, 0.9, 0, 0, false, true, 1};
+  kernel_of(kernels::sgd, DType::f32)(1, kernels::one_range(p.out(), {momentum.poison().out(), {}}, {}, p.in(), args),
+                                      {});
   for (int64_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(p.get(i)) && std::isfinite(momentum.get(i)));
 }
 
@@ -196,21 +200,57 @@ TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
         Buffer mean = Buffer::random({n}, dtype, -1, 1, 4), square = Buffer::random({n}, dtype, 0, 1, 5);
         kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, 1 - std::pow(0.9, 3), 1 - std::pow(0.999, 3),
                                0.5};
+        auto step = [](auto ranges, View scale) {
+          const auto& [range_p, state, copy, grad, how] = ranges->front();
+          reference::adam(range_p, state[0], state[1], copy, grad, scale, how);
+        };
         for (const Buffer& copy : copies_of(dtype, n))
-          expect_step(kernels::adam, [](auto... all) { reference::adam(all...); }, dtype, n, {p, mean, square, copy}, g,
-                      args, {8});
+          expect_step(kernels::adam, step, dtype, n, {p, mean, square, copy}, g, args, {8});
       }
 }
 
+// Of one range.
+Buffer powers_of(const Buffer& x, double p, int64_t width, int threads = 1) {
+  Buffer y({(x.numel() + width - 1) / width}, DType::f64);
+  y.poison();
+  Buffer before = y;
+  auto range = std::make_shared<std::vector<kernels::NormRange>>(1, kernels::NormRange{y.out(), x.in(), width});
+  kernel_of(kernels::norm_powers, x.dtype())(threads, range, p);
+  expect_guards_untouched(y, before, "norm_powers");
+  return y;
+}
+
 TEST(NormPowers, AreSummedByNeighboursInF64) {
+  Context context;
   for (DType dtype : kFloats)
     for (int64_t width : {kernels::kNormBlock, kernels::kNormNode})
       for (int64_t n : {0, 1, 31, 32, 33, 255, 1000, 32768, 70000})
         for (double p : {1.0, 2.0, 3.0, 2.5, double(INFINITY)}) {
-          Tolerance tolerance{.roundings = 16, .accumulates = false};
-          expect_like_reference(SG_BOTH(norm_powers), dtype, one({(n + width - 1) / width}, DType::f64), tolerance,
-                                Buffer::random({n}, dtype), p, width);
+          Buffer x = Buffer::random({n}, dtype), found = powers_of(x, p, width), expected(found.shape(), DType::f64);
+          reference::norm_powers(expected.out(), x.in(), p, width);
+          expect_close(found, expected, expected, 0, {16}, concat("norm_powers of ", n, ' ', dtype));
+          EXPECT_TRUE(found == powers_of(x, p, width, 3)) << "on three threads";
         }
+}
+
+// Ranges of both widths and all lengths, some empty, some not where packs begin.
+TEST(NormPowers, RangesOfOneCallHaveTheBitsOfCallsOfTheirOwn) {
+  Context context;
+  for (DType dtype : kFloats) {
+    std::vector<Buffer> xs, ys;
+    std::vector<int64_t> widths;
+    for (size_t i = 0; i < kernels::kNormsTogether; ++i) {
+      int64_t n = std::array{0, 1, 33, 500, 33000}[i % 5] + int64_t(i);
+      widths.push_back(i % 3 ? kernels::kNormNode : kernels::kNormBlock);
+      xs.push_back(Buffer::random({n}, dtype, -2, 2, uint32_t(i)));
+      ys.emplace_back(Shape{(n + widths[i] - 1) / widths[i]}, DType::f64);
+    }
+    auto all = std::make_shared<std::vector<kernels::NormRange>>();
+    for (size_t i = 0; i < xs.size(); ++i) all->push_back({ys[i].poison().out(), xs[i].in(), widths[i]});
+    kernel_of(kernels::norm_powers, dtype)(2, all, 2);
+    for (size_t i = 0; i < xs.size(); ++i)
+      EXPECT_EQ(ys[i].values(), powers_of(xs[i], 2, widths[i]).values()) << dtype << ' ' << i;
+  }
 }
 
 // So a rank that holds whole subtrees needs no value for each block of them.
@@ -219,10 +259,9 @@ TEST(NormPowers, ANodeHasTheBitsOfTheTreeOverItsBlocks) {
   for (DType dtype : {DType::f32, DType::bf16})
     for (int64_t n :
          {int64_t(1), int64_t(33), int64_t(1000), int64_t(5 * 32), kernels::kNormNode - 1, kernels::kNormNode}) {
-      Buffer x = Buffer::random({n}, dtype), blocks({(n + 31) / 32}, DType::f64), whole({1}, DType::f64);
+      Buffer x = Buffer::random({n}, dtype);
       for (int64_t i = 0; i < n; ++i) x.set(i, std::ldexp(x.get(i), int(i * 37 % 60) - 30));  // or no sum is rounded
-      kernel_of(kernels::norm_powers, dtype)(1, blocks.out(), x.in(), 2, kernels::kNormBlock);
-      kernel_of(kernels::norm_powers, dtype)(1, whole.out(), x.in(), 2, kernels::kNormNode);
+      Buffer blocks = powers_of(x, 2, kernels::kNormBlock), whole = powers_of(x, 2, kernels::kNormNode);
       std::vector<double> values;
       for (int64_t i = 0; i < blocks.in().numel(); ++i) values.push_back(blocks.get(i));
       EXPECT_EQ(whole.get(0), reference::tree_of(values.data(), int(values.size()))) << n << " of " << dtype;
@@ -235,9 +274,8 @@ TEST(NormPowers, WhatIsNotANumberWins) {
   for (DType dtype : kFloats)
     for (int64_t width : {kernels::kNormBlock, kernels::kNormNode})
       for (double p : {2.0, double(INFINITY)}) {
-        Buffer x = Buffer::of({3}, dtype, {1, nan, 2}), y({1}, DType::f64);
-        kernel_of(kernels::norm_powers, dtype)(1, y.out(), x.in(), p, width);
-        EXPECT_TRUE(std::isnan(y.get(0))) << dtype;
+        Buffer x = Buffer::of({3}, dtype, {1, nan, 2});
+        EXPECT_TRUE(std::isnan(powers_of(x, p, width).get(0))) << dtype;
       }
 }
 
@@ -249,11 +287,41 @@ TEST(Optimizers, AScaleInTheDevicesMemoryIsAsGoodAsTheHosts) {
            square = Buffer::random({70}, dtype, 0, 1, 5), g = Buffer::random({70}, dtype, -1, 1, 3);
     Buffer scale = Buffer::of({1}, DType::f64, {0.3}), q = p, mean_too = mean, square_too = square;
     kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, true, 0.2, 0.3, 0.3};
-    kernel_of(kernels::adam, dtype)(1, p.out(), mean.out(), square.out(), {}, g.in(), {}, args);
+    auto kernel = kernel_of(kernels::adam, dtype);
+    kernel(1, kernels::one_range(p.out(), {mean.out(), square.out()}, {}, g.in(), args), {});
     args.grad_scale = 1;
-    kernel_of(kernels::adam, dtype)(1, q.out(), mean_too.out(), square_too.out(), {}, g.in(), scale.in(), args);
+    kernel(1, kernels::one_range(q.out(), {mean_too.out(), square_too.out()}, {}, g.in(), args), scale.in());
     EXPECT_TRUE(p == q && mean == mean_too && square == square_too) << dtype;
   }
+}
+
+// Ranges of all lengths, each with its own rate and decay, some of which begin where elements do not move together.
+TEST(Optimizers, RangesOfOneCallHaveTheBitsOfCallsOfTheirOwn) {
+  Context context;
+  for (DType dtype : {DType::f32, DType::f64})
+    for (DType narrow : {dtype, DType::bf16}) {  // dtype: no copies
+      std::vector<std::array<Buffer, 5>> together, alone;
+      for (size_t i = 0; i < kernels::kUpdatesTogether; ++i) {
+        int64_t n = std::array{0, 1, 5, 300, 2100}[i % 5] + int64_t(i);
+        auto random = [&](uint64_t seed, double low) { return Buffer::random({n}, dtype, low, 1, seed + 7 * i); };
+        together.push_back({random(1, -1), random(2, -1), random(3, 0), random(4, -1), Buffer({n}, DType::bf16)});
+      }
+      alone = together;
+      auto range_of = [&](std::array<Buffer, 5>& of, double i) {
+        auto& [p, mean, square, g, copy] = of;
+        kernels::AdamArgs args{1e-2 * (i + 1), 0.9, 0.999, 1e-8, i / 50, i < 14, 1 / (i + 2), 1 / (i + 3), 0.5};
+        return kernels::one_range(p.out(), {mean.out(), square.out()}, narrow == dtype ? OutView{} : copy.out(), g.in(),
+                                  args);
+      };
+      auto all = std::make_shared<std::vector<kernels::UpdateRange<kernels::AdamArgs>>>();
+      auto kernel = kernel_of(kernels::adam, dtype);
+      for (size_t i = 0; i < together.size(); ++i) {
+        all->push_back(range_of(together[i], double(i))->front());
+        kernel(2, range_of(alone[i], double(i)), {});
+      }
+      kernel(2, all, {});
+      for (size_t i = 0; i < together.size(); ++i) EXPECT_TRUE(together[i] == alone[i]) << dtype << ' ' << i;
+    }
 }
 
 TEST(JoinValues, ALevelNeedsTheOneBefore) {

@@ -119,10 +119,10 @@ TEST(Clip, PartsOfAGradientGiveTheSubtreesOfTheWhole) {
     int64_t root = optim::finish_tree(nodes, values, count, joins);
     optim::JoinList list = joins.finish({&root, 1}, kCpu);
     Tensor all = zeros({list.total}, {DType::f64});
-    for (size_t i = 0; i < parts.size(); ++i)
-      leaves.launch(i,
-                    grad.rows(std::min(blocks[i].begin * 32, grad.numel()), std::min(blocks[i].end * 32, grad.numel())),
-                    all, p);
+    std::vector<Tensor> grads;
+    for (auto [begin, end] : blocks)
+      grads.push_back(grad.rows(std::min(begin * 32, grad.numel()), std::min(end * 32, grad.numel())));
+    leaves.launch(grads, all, p);
     list.run(all, p);
     return list.results(all, 1).item();
   };
