@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <shardgrad/autograd/ops/creation.h>
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 
 namespace shardgrad::dlpack {
@@ -88,16 +88,13 @@ bool is_row_major(const Array& array) {
   return true;
 }
 
-Shape shape_of(const Array& array) {
-  SG_CHECK(array.device.type == DeviceType::cpu || array.device.type == DeviceType::cuda_host,
-           "dlpack: memory of device type ", int(array.device.type), " cannot be had; copy it to the host first");
-  return Shape(std::span<const int64_t>(array.shape, size_t(array.ndim)));
-}
+Shape shape_of(const Array& array) { return Shape(std::span<const int64_t>(array.shape, size_t(array.ndim))); }
 
 void* first_element(const Array& array) { return static_cast<char*>(array.data) + array.byte_offset; }
 
 template <class M> Tensor borrow_as(M* lent) {
   const Array& array = lent->array;
+  Device device = device_of(array.device);
   Shape shape = shape_of(array);
   DType dtype = dtype_of_element(array.dtype);
   SG_CHECK(is_row_major(array), "dlpack: elements of shape ", shape, " do not lie row by row without gaps; copy them, ",
@@ -105,7 +102,7 @@ template <class M> Tensor borrow_as(M* lent) {
   auto done = [lent] {
     if (lent->deleter) lent->deleter(lent);
   };
-  return from_blob(first_element(array), shape, dtype, done);
+  return from_blob(first_element(array), shape, dtype, done, device);
 }
 
 }  // namespace
@@ -114,7 +111,21 @@ DeviceOf device_of(const Tensor& x) {
   Device device = x.device();
   SG_CHECK(device.kind == DeviceKind::cpu || device.kind == DeviceKind::cuda, "dlpack: there is no name for device ",
            device, "; copy the tensor with .to(kCpu) first");
-  return {device.kind == DeviceKind::cpu ? DeviceType::cpu : DeviceType::cuda, device.index};
+  if (device.kind == DeviceKind::cpu) return {DeviceType::cpu, 0};
+  return {DeviceType::cuda, cuda_number_of(device, context())};
+}
+
+Device device_of(DeviceOf memory) {
+  if (memory.type == DeviceType::cpu || memory.type == DeviceType::cuda_host) return kCpu;
+  SG_CHECK(memory.type == DeviceType::cuda, "dlpack: memory of device type ", int(memory.type),
+           " cannot be had; copy it to the host first");
+  int gpus = cuda_device_count();
+  for (int index = 0; index < gpus; ++index) {
+    Device device{DeviceKind::cuda, uint8_t(index)};
+    if (cuda_number_of(device, context()) == memory.id) return device;
+  }
+  fail("dlpack: memory of GPU ", memory.id, " cannot be had where ", gpus, gpus == 1 ? " GPU is" : " GPUs are",
+       " to be used; copy it to the host first");
 }
 
 Versioned* lend(const Tensor& x, const char* holder) { return lend_as<Versioned>(x, holder); }
@@ -131,6 +142,11 @@ Tensor borrow(Managed* lent) { return borrow_as(lent); }
 Tensor copy_of(const Array& array) {
   Shape shape = shape_of(array);
   DType dtype = dtype_of_element(array.dtype);
+  if (Device device = device_of(array.device); device != kCpu) {
+    SG_CHECK(is_row_major(array), "dlpack: elements of shape ", shape, " on a GPU do not lie row by row without gaps; ",
+             "copy them there, as torch's contiguous() does");
+    return clone(from_blob(first_element(array), shape, dtype, {}, device));
+  }
   if (is_row_major(array)) return from_bytes(first_element(array), shape, dtype);
   size_t size = size_of(dtype);
   std::vector<char> bytes(size_t(shape.numel()) * size);

@@ -55,14 +55,17 @@ struct Versioned {
 Versioned* lend(const Tensor& x, const char* holder = "DLPack");
 Managed* lend_unversioned(const Tensor& x, const char* holder = "DLPack");
 
-/// A tensor on memory of the host that is lent. Throws Error(input), having called no deleter, for another version than
-/// 1, a dtype or device that cannot be had, elements with gaps or in another order, and memory that is read-only.
+/// A tensor on memory that is lent, of the host or of a GPU (from_blob says when that must be ready). Throws
+/// Error(input), having called no deleter, for another version than 1, a dtype or device that cannot be had, elements
+/// with gaps or in another order, and memory that is read-only.
 Tensor borrow(Versioned* lent);
 Tensor borrow(Managed* lent);
-/// A row-major copy, also of what has gaps or is read-only. Calls no deleter.
+/// A row-major copy, of the host's memory also of what has gaps or is read-only. Calls no deleter.
 Tensor copy_of(const Array& array);
 
 /// For the protocol's __dlpack_device__. Throws Error(input) as lend.
 DeviceOf device_of(const Tensor& x);
+/// The device of this context that has such memory. Throws Error(input) where there is none.
+Device device_of(DeviceOf memory);
 
 }  // namespace shardgrad::dlpack

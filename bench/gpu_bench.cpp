@@ -9,12 +9,14 @@
 //
 // SHARDGRAD_TF32=1: products in TF32; SHARDGRAD_GEMM=own: by the library's own kernels.
 
+#include <chrono>
 #include <cstdlib>
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
+#include <shardgrad/train/data/data_loader.h>
 
 #include "gpu_bench.h"
 #include "gpu_peak.h"
@@ -111,10 +113,11 @@ struct Weight {
     p = rand({n}, "p", options), m = rand({n}, "m", options), v = rand({n}, "v", options), g = rand({n}, "g", options);
     if (with_copy) copy = empty({n}, {DType::bf16, where});
   }
+  static OutView written(const Tensor& tensor) { return tensor.defined() ? tensor.out() : OutView{}; }
   void sgd() {
     kernels::SgdArgs args{
         .lr = 0.01, .momentum = 0.9, .dampening = 0, .weight_decay = 0, .nesterov = false, .first_step = false};
-    launch(kernels::sgd, p, out(p), out(m), out(copy), g, Tensor(), args);
+    launch(kernels::sgd, p, kernels::one_range(p.out(), {m.out(), {}}, written(copy), g.in(), args), Tensor());
   }
   void adamw() {
     kernels::AdamArgs args{.lr = 1e-3,
@@ -125,7 +128,8 @@ struct Weight {
                            .decoupled = true,
                            .bias_correction1 = 0.5,
                            .bias_correction2 = 0.5};
-    launch(kernels::adam, p, out(p), out(m), out(v), out(copy), g, Tensor(), args);
+    auto range = kernels::one_range(p.out(), {m.out(), v.out()}, written(copy), g.in(), args);
+    launch(kernels::adam, p, range, Tensor());
   }
 };
 
@@ -297,6 +301,17 @@ void mlp_steps(int64_t width) {
          "cuBLASLt's best bf16");
 }
 
+// What the host needs for a step of many, which a GPU that is faster waits for.
+double queued_seconds(Training& training) {
+  constexpr int kSteps = 200;
+  context().backend(device).compute().synchronize();
+  auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kSteps; ++i) training.step();
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  context().backend(device).compute().synchronize();
+  return seconds / kSteps;
+}
+
 void small_mlp() {
   check_training({}, false);
   const int64_t width = tiny ? 64 : 256;
@@ -307,6 +322,26 @@ void small_mlp() {
   report("mlp 256 f32 step", 1e6 * seconds_of(device, 200, [&] { training.step(); }), "us");
   report("driver allocations after the second step",
          double(context().backend(device).info().memory_requests - requests), "calls");
+  report("mlp 256 f32 step, until the host has queued it", 1e6 * queued_seconds(training), "us");
+}
+
+// Batches come from the host's memory, each while the step before it runs.
+void loaded_mlp() {
+  const int64_t width = tiny ? 64 : 256, batches = 16;
+  Training training(width, width, {}, false);
+  Tensor x = training.x.repeat({batches, 1}).to(kCpu), target = training.target.repeat({batches, 1}).to(kCpu);
+  data::DataLoader loader(std::make_shared<data::TensorDataset>(std::vector{x, target}),
+                          {.batch = width, .shuffle = false, .device = device});
+  int64_t epoch = 0;
+  auto pass = [&] {
+    for (data::Batch batch : loader.epoch(epoch++)) {
+      training.x = batch.fields[0], training.target = batch.fields[1];
+      training.step();
+    }
+  };
+  pass();
+  check("a batch of the loader", training.x, x.rows((batches - 1) * width, batches * width), 0);
+  report("mlp 256 f32 step, its batch from the loader", 1e6 * seconds_of(device, 20, pass) / double(batches), "us");
 }
 
 void mlps() {
@@ -314,6 +349,7 @@ void mlps() {
   row("mlp 4096 bf16 forward+backward", [&] { mlp_passes(width); });
   row("mlp 4096 bf16 step", [&] { mlp_steps(width); });
   row("mlp 256 f32 step", small_mlp);
+  row("mlp 256 f32 step, its batch from the loader", loaded_mlp);
 }
 
 const std::pair<std::string, void (*)()> kParts[] = {{"products", products},

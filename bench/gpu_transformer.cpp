@@ -135,8 +135,8 @@ Tensor Gpt2Training::step() {
     loss = model_(ids_, nn::TextCall{.labels = labels_, .loss = {.count = double(labels_.numel())}});
   }
   loss.backward();
-  sharded_ ? fsdp::clip_grad_norm(*sharded_, 1) : optim::clip_grad_norm(optimizer_->parameters(), 1);
-  optimizer_->step();
+  Tensor power = sharded_ ? fsdp::grad_power(*sharded_) : optim::grad_power(optimizer_->parameters());
+  optimizer_->step(optim::clip_scale(power, 1));
   optimizer_->zero_grad();
   return loss;
 }

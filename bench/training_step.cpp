@@ -223,8 +223,8 @@ Step gpt2(const Words& words, const Ranks& ranks) {
     progress() = {step++, 0};
     Tensor loss = model(ids, nn::TextCall{.labels = labels, .loss = {.count = double(rows * length)}});
     loss.backward();
-    sharded ? fsdp::clip_grad_norm(*sharded, 1) : optim::clip_grad_norm(optimizer->parameters(), 1);
-    optimizer->step();
+    Tensor power = sharded ? fsdp::grad_power(*sharded) : optim::grad_power(optimizer->parameters());
+    optimizer->step(optim::clip_scale(power, 1));
     optimizer->zero_grad();
     return loss;
   };

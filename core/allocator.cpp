@@ -80,17 +80,22 @@ class CachingAllocator final : public Allocator {
   MemoryBlock allocate(size_t bytes, Stream& stream) override {
     Event wait;
     void* data = find(bytes, stream, wait);
-    if (!data && wait_for_frees()) data = find(bytes, stream, wait);
+    if (!data && !running_stream()) {  // running work may not wait: some of it is what would be waited for
+      wait_for_frees();
+      data = find(bytes, stream, wait);
+    }
     if (!data) throw_out_of_memory(bytes, device(), in_use(), *source_);
-    if (wait.state()) stream.wait(wait);
-    return {data, bytes};
+    if (wait.state()) stream.wait(wait.recorded());
+    return {data, bytes, &stream};
   }
 
   void free(MemoryBlock block, Stream& stream) noexcept override {
     if (reuse_ == Reuse::poisoned) poison(block, stream);
     bool over = stream.is_inline();
     std::lock_guard lock(mutex_);  // before the event: a chunk's latest event is the last of all
-    Event freed = over ? Event() : stream.record();
+    // Another stream will ask for what came from it, and is not to wait for more than it must.
+    bool seldom_asked = block.stream == &stream && reuse_ != Reuse::when_done;
+    Event freed = over ? Event() : seldom_asked ? stream.mark() : stream.record();
     size_t size = rounded(block.bytes);
     live_ -= size;
     if (size >= large_) return chunks_.put(block.data, size, over ? nullptr : &stream, std::move(freed));
@@ -145,9 +150,8 @@ class CachingAllocator final : public Allocator {
     return live_;
   }
 
-  // Waits until nobody uses freed blocks any more. Running work may not wait: some of it is what would be waited for.
-  bool wait_for_frees() {
-    if (running_stream()) return false;
+  // Waits until nobody uses freed blocks any more.
+  void wait_for_frees() {
     std::vector<Event> pending;
     {
       std::lock_guard lock(mutex_);
@@ -157,7 +161,6 @@ class CachingAllocator final : public Allocator {
           if (!entry.freed.done()) pending.push_back(entry.freed);
     }
     for (const Event& event : pending) event.host_wait();
-    return !pending.empty();
   }
 
   void* reuse(size_t bytes, Stream& stream, Event& wait) {
@@ -170,8 +173,8 @@ class CachingAllocator final : public Allocator {
     auto& list = free_[index];
     for (size_t i = list.size(); i-- > 0;) {
       Cached& entry = list[i];
-      bool ordered = (entry.stream == &stream && !running) || entry.freed.done();  // asking a GPU costs more
-      if (!ordered && (running || reuse_ == Reuse::when_done)) continue;
+      bool ordered = !running && (entry.stream == &stream || reuse_ != Reuse::when_done);
+      if (!ordered && !entry.freed.done()) continue;  // asking a GPU costs more
       if (entry.stream != &stream) wait = entry.freed;
       void* data = entry.data;
       list.erase(list.begin() + std::ptrdiff_t(i));

@@ -5,7 +5,8 @@
 //     free(block, compute)        records E on compute
 //     allocate(bytes, comm)       may return the same memory after comm.wait(E)
 //
-// So reuse is decided when work is queued, and no caller counts uses.
+// So reuse is decided when work is queued, and no caller counts uses. Most memory is freed on the stream that it was
+// allocated for, and used there again: E is a mark then (Stream::mark), which costs a GPU nothing.
 
 #include <cstddef>
 #include <memory>
@@ -23,7 +24,8 @@ inline constexpr size_t kAlignment = 64;  ///< bytes; every block begins at a mu
 
 struct MemoryBlock {
   void* data = nullptr;
-  size_t bytes = 0;  ///< as asked for
+  size_t bytes = 0;                ///< as asked for
+  const Stream* stream = nullptr;  ///< that it was allocated for, if somebody noted it
 };
 
 class Allocator : public RefCounted {

@@ -74,6 +74,8 @@ std::unique_ptr<Backend> make_backend(Device device, Context& context);
 
 /// The GPUs that this process may use; 0 without a driver, and in builds without CUDA.
 int cuda_device_count();
+/// Which of them a device `cuda` of the context is: that of its rank on this machine, and those after it.
+int cuda_number_of(Device device, const Context& context);
 /// Throws Error(missing) that says what is not there: CUDA in this build, a driver, a GPU, or code for that GPU.
 std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context);
 

@@ -3,6 +3,9 @@
 #include <iterator>
 #include <tuple>
 
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/happens_before.h>
+
 namespace shardgrad {
 
 void* ChunkPool::take(size_t bytes, const Stream& stream, bool running, Event& wait) {
@@ -62,6 +65,8 @@ void ChunkPool::forget_done() {
   bool found = false;
   for (auto& [data, chunk] : free_)
     if (chunk.stream && chunk.freed.done()) {
+      if (Context* context = Context::current(); context && context->checker() && chunk.freed.state())
+        context->checker()->host_wait(chunk.freed.state()->clock);  // whoever gets it next comes after that use
       chunk.stream = nullptr;
       chunk.freed = {};
       found = true;

@@ -45,6 +45,8 @@ class Event {
     /// Whether host_wait would throw because the work before the event has failed.
     virtual bool failed() const { return false; }
     virtual void host_wait() const = 0;
+    /// Of a mark (Stream::mark): the event that it stands for, recorded now if nobody asked before. Null for others.
+    virtual Event stands_for() const { return {}; }
     VectorClock clock;  ///< filled when the happens-before checker is on
   };
   Event() = default;
@@ -53,6 +55,11 @@ class Event {
   bool done() const { return !state_ || state_->done(); }
   /// Blocks the calling thread until done; rethrows the stream's failure; throws when the context is aborted.
   void host_wait() const;
+  /// The event that this mark stands for; itself, if it is none.
+  Event recorded() const {
+    Event other = state_ ? state_->stands_for() : Event();
+    return other.state_ ? other : *this;
+  }
   const State* state() const { return state_.get(); }
 
  private:
@@ -104,6 +111,9 @@ class Stream {
   }
   /// The point after everything queued so far.
   virtual Event record() = 0;
+  /// A point for which hardly anybody will ask: a native stream records no event until somebody does, and that event
+  /// may come later than the point.
+  virtual Event mark() { return record(); }
   /// Work queued from now on starts after `event`. An inline stream blocks here.
   virtual void wait(const Event& event) = 0;
   /// Calls `note` on some thread of the host when this stream gets there. It must be short, must not throw, and must

@@ -40,15 +40,28 @@ nb::object dlpack_of(const Tensor& x, nb::handle, std::optional<std::pair<int, i
   return capsule([](const Tensor& t) { return dlpack::lend_unversioned(t); });
 }
 
+// What the protocol wants to know of who takes the tensor. Memory of a GPU is to be ready for its compute stream; null
+// where that needs no saying.
+nb::object stream_for(nb::handle object) {
+  if (!nb::hasattr(object, "__dlpack_device__")) return nb::none();
+  nb::object lies = object.attr("__dlpack_device__")();
+  auto part = [&](int i) { return nb::cast<int>(nb::int_(lies[i])); };  // PyTorch's first one is an enumeration's
+  if (dlpack::DeviceType(part(0)) != dlpack::DeviceType::cuda) return nb::none();
+  Device device = dlpack::device_of({dlpack::DeviceType::cuda, part(1)});
+  return nb::int_(reinterpret_cast<intptr_t>(context().backend(device).compute().native()));
+}
+
 // Runs `take` on what the object lends, with the name that its capsule has to have afterwards.
 template <class Take> Tensor taken(nb::handle object, const Take& take) {
   nb::object capsule = nb::borrow(object);
   if (nb::hasattr(object, "__dlpack__")) {
+    nb::object stream = stream_for(object);
     try {
-      capsule = object.attr("__dlpack__")("max_version"_a = nb::make_tuple(1, 0));
+      capsule = object.attr("__dlpack__")("stream"_a = stream, "max_version"_a = nb::make_tuple(1, 0));
     } catch (const nb::python_error& error) {
       if (!error.matches(PyExc_TypeError)) throw;
-      capsule = object.attr("__dlpack__")();  // of before version 1.0
+      capsule = stream.is_none() ? object.attr("__dlpack__")()  // of before version 1.0
+                                 : object.attr("__dlpack__")("stream"_a = stream);
     }
   }
   if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
@@ -57,6 +70,16 @@ template <class Take> Tensor taken(nb::handle object, const Take& take) {
   SG_CHECK(PyCapsule_IsValid(capsule.ptr(), kName), "from_dlpack: a ", nb::type_name(object.type()).c_str(),
            " has no __dlpack__, or its tensor was taken before");
   return take(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kName)), capsule, kUsed);
+}
+
+// A thread without a context has let the last tensor go, which knew no stream to wait for.
+void wait_for_gpu(dlpack::DeviceOf memory) {
+  if (memory.type != dlpack::DeviceType::cuda) return;
+  try {
+    enter_context();
+    context().backend(dlpack::device_of(memory)).compute().synchronize();
+  } catch (...) {  // NOLINT: the context has ended, or told its failure
+  }
 }
 
 Tensor from_dlpack(nb::handle object) {
@@ -69,6 +92,7 @@ Tensor from_dlpack(nb::handle object) {
       ~Lease() {
         if (!lent || !nb::is_alive() || !lent->deleter) return;
         nb::gil_scoped_acquire gil;
+        if (!Context::current()) wait_for_gpu(lent->array.device);
         lent->deleter(lent);
       }
     };

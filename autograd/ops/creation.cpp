@@ -15,12 +15,18 @@ namespace {
 // Memory that is somebody else's: it is handed out once.
 class BorrowedMemory final : public Allocator {
  public:
-  BorrowedMemory(void* data, std::function<void()> done) : Allocator(kCpu), data_(data), done_(std::move(done)) {}
+  BorrowedMemory(Device device, void* data, std::function<void()> done)
+      : Allocator(device), data_(data), done_(std::move(done)) {}
   ~BorrowedMemory() override {
     if (done_) done_();
   }
   MemoryBlock allocate(size_t bytes, Stream&) override { return {data_, bytes}; }
-  void free(MemoryBlock, Stream&) noexcept override {}
+  void free(MemoryBlock, Stream& stream) noexcept override {
+    try {
+      stream.synchronize();
+    } catch (...) {  // told by who waits for the stream next; after a fault nothing runs there
+    }
+  }
   void discard(MemoryBlock) noexcept override {}
 
  private:
@@ -130,11 +136,15 @@ Tensor tensor(const NestedNumbers& values) {
   return tensor(values, integers ? DType::i64 : DType::f32);
 }
 
-Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> done) {
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> done, Device device) {
+  SG_CHECK(device.kind == DeviceKind::cpu || device.kind == DeviceKind::cuda, "from_blob: device ", device,
+           " has memory of its own; give memory of the host or of a GPU");
   SG_CHECK(data || shape.numel() == 0, "from_blob: no memory for shape ", shape);
   SG_CHECK(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0, "from_blob: the address is no multiple of ",
            size_of(dtype), ", the size of ", dtype);
-  Ref<Allocator> memory = make_ref<BorrowedMemory>(data, std::move(done));
+  Stream& compute = context().backend(device).compute();  // before `done` is ours: there may be none
+  if (compute.native()) compute.run("from_blob", [] {});  // what others have it wait for is part of its next event
+  Ref<Allocator> memory = make_ref<BorrowedMemory>(device, data, std::move(done));
   size_t bytes = size_t(shape.numel()) * size_of(dtype);
   return Tensor(Storage::make(bytes, std::move(memory), {Category::borrowed, 0}), 0, shape, dtype);
 }

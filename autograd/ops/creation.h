@@ -56,9 +56,11 @@ class NestedNumbers {
 /// tensor({{1, 2}, {3, 4}}) is i64, tensor({{1., 2.}, {3., 4.}}) f32, unless options say otherwise.
 Tensor tensor(const NestedNumbers& values);
 Tensor tensor(const NestedNumbers& values, TensorOptions options);
-/// A tensor on memory of the host that somebody else made, with no copy: it is not freed but `done` is called when no
-/// tensor needs it. It is in the ledger as `borrowed`.
-Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::f32, std::function<void()> done = {});
+/// A tensor on memory that somebody else made, with no copy: it is not freed but `done` is called when no tensor needs
+/// it. It is in the ledger as `borrowed`. Memory of a GPU is there for what its compute stream runs from now on; the
+/// last tensor that goes waits for that stream, and then calls `done`.
+Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::f32, std::function<void()> done = {},
+                 Device device = kCpu);
 
 /// Random numbers follow from `seed` from now on, as if none had been drawn in this step: those below, dropout's, and
 /// the initial values of parameters that are made from now on. On several ranks all give the same seed, and draw the

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <shardgrad/core/context.h>
@@ -37,12 +38,12 @@ class CudaBackend final : public Backend {
         pool_(std::make_shared<CudaEventPool>(device, number)),
         pinned_(make_pinned_allocator(context, pool_,
                                       std::make_shared<CudaArena>(number, CudaArena::Kind::pinned_host, kPinnedChunk))),
-        compute_(make_stream(concat(device, "/compute"))),
+        compute_(std::make_unique<CudaStream>(context, concat(device, "/compute"), pool_, false, check)),
         host_copies_(make_stream(concat(device, "/copies of host streams"))) {}
 
   Stream& compute() override { return *compute_; }
   std::unique_ptr<Stream> make_stream(std::string name) override {
-    return std::make_unique<CudaStream>(context_, std::move(name), pool_, check_);
+    return std::make_unique<CudaStream>(context_, std::move(name), pool_, true, check_);
   }
   const Ref<Allocator>& host_memory() override { return pinned_; }
 
@@ -150,6 +151,11 @@ int cuda_device_count() {
   return 0;
 }
 
+int cuda_number_of(Device device, const Context& context) {
+  int local = context.options().local_rank;
+  return ((local >= 0 ? local : context.rank()) + device.index) % std::max(cuda_device_count(), 1);
+}
+
 CudaSurvey survey_cuda() {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
@@ -171,8 +177,7 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   if (status != cudaSuccess || count == 0) fail_as(ErrorKind::missing, why_no_device(status));
   if (device.index >= count)
     fail_as(ErrorKind::missing, "device ", device, ": this process sees ", count, count == 1 ? " GPU" : " GPUs");
-  int local = context.options().local_rank;
-  int number = ((local >= 0 ? local : context.rank()) + device.index) % count;
+  int number = cuda_number_of(device, context);
   if (std::string why = why_not_on(capability_of(number)); !why.empty()) fail_as(ErrorKind::missing, why);
   bool check = environment_flag(kCheckChoice);
   auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);

@@ -3,6 +3,8 @@
 #include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/launching.h>
@@ -58,6 +60,75 @@ class CudaEvent final : public Event::State {
   cudaError_t failure_ = cudaSuccess;
 };
 
+}  // namespace
+
+// Every piece of work that is queued has a ticket. Between two of them all points are the same, and share an event, or
+// a mark: many blocks are freed one after the other.
+class CudaTail : public std::enable_shared_from_this<CudaTail> {
+ public:
+  CudaTail(std::shared_ptr<CudaEventPool> pool, cudaStream_t stream, std::string name, HappensBefore* checker, int id)
+      : pool_(std::move(pool)), stream_(stream), name_(std::move(name)), checker_(checker), id_(id) {}
+
+  Event record();
+  Event mark();
+  /// The stream has done all its work, and goes.
+  void end() {
+    std::lock_guard lock(mutex_);
+    stream_ = nullptr;
+    event_ = {};
+    mark_ = {};
+  }
+  void begin_launch() { ++launching_; }
+  void end_launch() {
+    ++queued_;
+    --launching_;
+  }
+  void queued() { ++queued_; }
+
+ private:
+  struct Last {
+    Event event;
+    uint64_t ticket = 0;
+  };
+  // Work that is about to be queued may free memory before it is. It counts as queued before it ends, so whether there
+  // is any comes first.
+  bool is_now(const Last& last) const { return launching_ == 0 && last.event.state() && last.ticket == queued_; }
+  template <class State> Event noted(Ref<State> state, Last& last) {
+    if (checker_) state->clock = checker_->record(id_);
+    last.event = Event(std::move(state));
+    return last.event;
+  }
+  std::shared_ptr<CudaEventPool> pool_;
+  std::mutex mutex_;
+  cudaStream_t stream_;  // null once it has gone
+  std::string name_;
+  HappensBefore* checker_;
+  int id_;
+  std::atomic<uint64_t> queued_{0};
+  std::atomic<int> launching_{0};  // pieces of work between before_launch and after_launch
+  Last event_, mark_;
+};
+
+namespace {
+
+class CudaMark final : public Event::State {
+ public:
+  explicit CudaMark(std::shared_ptr<CudaTail> tail) : tail_(std::move(tail)) {}
+  bool done() const override { return stands_for().done(); }
+  void host_wait() const override { stands_for().host_wait(); }
+  Event stands_for() const override {
+    std::lock_guard lock(mutex_);
+    if (tail_) event_ = tail_->record();
+    tail_ = nullptr;
+    return event_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<CudaTail> tail_;  // null once it has been asked
+  mutable Event event_;
+};
+
 struct TimedEvent {
   TimedEvent() { check_cuda(cudaEventCreateWithFlags(&event, cudaEventDefault), "making a timer"); }
   ~TimedEvent() { cudaEventDestroy(event); }
@@ -87,6 +158,23 @@ class CudaTimer final : public StreamTimer {
 };
 
 }  // namespace
+
+Event CudaTail::record() {
+  std::lock_guard lock(mutex_);
+  if (!stream_) return {};
+  if (is_now(event_)) return event_.event;
+  event_.ticket = queued_;
+  return noted(make_ref<CudaEvent>(pool_, stream_, name_), event_);
+}
+
+Event CudaTail::mark() {
+  std::lock_guard lock(mutex_);
+  if (!stream_) return {};
+  if (is_now(event_)) return event_.event;
+  if (is_now(mark_)) return mark_.event;
+  mark_.ticket = queued_;
+  return noted(make_ref<CudaMark>(shared_from_this()), mark_);
+}
 
 CudaEventPool::~CudaEventPool() {
   for (cudaEvent_t event : free_) cudaEventDestroy(event);
@@ -127,34 +215,36 @@ std::vector<Event> CudaEventPool::record_all() {
   return events;
 }
 
-CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check)
-    : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
+static cudaStream_t make_native(bool urgent, const std::string& name) {
+  int least = 0, greatest = 0;
   cudaStream_t stream = nullptr;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+             concat("making stream ", name));
+  return stream;
+}
+
+CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool urgent, bool check)
+    : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
   use_gpu(pool_->gpu());
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), concat("making stream ", this->name()));
-  native_ = stream;
+  native_ = make_native(urgent, this->name());
+  tail_ = std::make_shared<CudaTail>(pool_, handle(), this->name(), checked_ ? context.checker() : nullptr, id_);
   pool_->enter(*this);
 }
 
 CudaStream::~CudaStream() {
   pool_->leave(*this);
   cudaStreamSynchronize(handle());  // memory that its work uses may go right after it
+  tail_->end();
   cudaStreamDestroy(handle());
   if (checked_ && !running_stream()) context_.checker()->end_stream(id_);
 }
 
-// Many blocks are freed one after the other with nothing queued between them: they share an event.
-Event CudaStream::record() {
-  std::lock_guard lock(mutex_);
-  bool changed = changed_.exchange(false) || launching_ > 0;
-  if (!changed && last_.state()) return last_;
-  Ref<CudaEvent> state = make_ref<CudaEvent>(pool_, handle(), name());
-  if (checked_) state->clock = context_.checker()->record(id_);
-  last_ = Event(std::move(state));
-  return last_;
-}
+Event CudaStream::record() { return tail_->record(); }
+Event CudaStream::mark() { return tail_->mark(); }
 
-void CudaStream::wait(const Event& event) {
+void CudaStream::wait(const Event& given) {
+  Event event = given.recorded();
   if (!event.state()) return;
   if (checked_) context_.checker()->wait(id_, event.state()->clock);
   if (auto* of_device = dynamic_cast<const CudaEvent*>(event.state())) {
@@ -164,7 +254,7 @@ void CudaStream::wait(const Event& event) {
   } else {
     event.state()->host_wait();
   }
-  changed_ = true;  // not before: an event recorded meanwhile would be taken for one after the wait
+  tail_->queued();  // not before: an event recorded meanwhile would be taken for one after the wait
 }
 
 void CudaStream::notify(std::function<void()> note) {
@@ -183,7 +273,7 @@ std::unique_ptr<StreamTimer> CudaStream::make_timer() {
 }
 
 void CudaStream::before_launch(const char* label) {
-  ++launching_;
+  tail_->begin_launch();
   use_gpu(pool_->gpu());  // of this thread, which may be any
   launching = pool_->device();
   nvtxRangePushA(label);
@@ -191,8 +281,7 @@ void CudaStream::before_launch(const char* label) {
 
 void CudaStream::after_launch() noexcept {
   nvtxRangePop();
-  changed_ = true;
-  --launching_;
+  tail_->end_launch();
 }
 
 void CudaStream::check_launch(const char* label) {

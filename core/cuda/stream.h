@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,13 +41,18 @@ class CudaEventPool {
   std::vector<CudaStream*> streams_;
 };
 
+/// How far a stream has come, for marks that may outlive it.
+class CudaTail;
+
 class CudaStream final : public Stream {
  public:
+  /// An urgent stream's kernels go first where others wait for room on the GPU: transfers, which compute waits for.
   /// With `check`, every piece of work is waited for, so that a fault is thrown where it was launched.
-  CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check);
+  CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool urgent, bool check);
   ~CudaStream() override;
   /// Never throws for a fault of the device: a stream that records after one gives an event whose waits throw it.
   Event record() override;
+  Event mark() override;
   /// An event of the host's streams is waited for here and now.
   void wait(const Event& event) override;
   void notify(std::function<void()> note) override;
@@ -63,10 +67,7 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return static_cast<cudaStream_t>(native_); }
   std::shared_ptr<CudaEventPool> pool_;
   bool check_;
-  std::atomic<bool> changed_{true};  // something was queued since last_
-  std::atomic<int> launching_{0};    // pieces of work between before_launch and after_launch, which may free memory
-  std::mutex mutex_;
-  Event last_;
+  std::shared_ptr<CudaTail> tail_;
 };
 
 }  // namespace shardgrad

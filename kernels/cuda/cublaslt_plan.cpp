@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
+#include <vector>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/launching.h>
@@ -15,6 +17,7 @@ namespace {
 
 constexpr size_t kCacheLimit = 1024;                  // products per thread
 constexpr size_t kWorkspaceLimit = size_t(32) << 20;  // what the largest algorithms for Hopper want
+constexpr int kTried = 8;                             // algorithms, where they are timed
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -86,7 +89,7 @@ class Plan {
   Plan(const Plan&) = delete;
   ~Plan() { cublasLtMatmulDescDestroy(description_); }
   /// False where cuBLASLt has no algorithm for it, which is known after the first run.
-  bool usable() const { return usable_; }
+  bool usable() const { return !offers_.empty(); }
   /// Queues the product; the first time it is found out how. Queues nothing when it is not usable.
   void run(cublasLtHandle_t handle, const Launch& how, const Call& call);
   /// Finds out how; the addresses of the call count by their alignment only.
@@ -97,11 +100,14 @@ class Plan {
     check(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof(value)), "product attribute");
   }
   void set_addresses(const Call& call);
+  cublasStatus_t queue(cublasLtHandle_t handle, const Launch& how, const Call& call,
+                       const cublasLtMatmulHeuristicResult_t& offer, void* to) const;
+  void keep_fastest(cublasLtHandle_t handle, const Launch& how, const Call& call);
   Key key_;
   Layout a_, b_, c_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  cublasLtMatmulHeuristicResult_t choice_{};
-  bool usable_ = false, chosen_ = false;
+  std::vector<cublasLtMatmulHeuristicResult_t> offers_;  // what cuBLASLt takes to be the fastest comes first
+  bool chosen_ = false;
 };
 
 Plan::Plan(const Key& key, bool tf32)
@@ -149,27 +155,56 @@ void Plan::choose(cublasLtHandle_t handle, const Call& call) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
          uint32_t(std::min({key_.align_c, key_.align_bias, key_.align_aux})));
   int found = 0;
+  offers_.resize(timed_products_wanted() ? kTried : 1);
   cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_.get(), a_.get(), c_.get(), c_.get(),
-                                                         wish, 1, &choice_, &found);
+                                                         wish, int(offers_.size()), offers_.data(), &found);
   cublasLtMatmulPreferenceDestroy(wish);
-  usable_ = status == CUBLAS_STATUS_SUCCESS && found == 1;
+  offers_.resize(status == CUBLAS_STATUS_SUCCESS ? size_t(found) : 0);
 }
 
 void Plan::run(cublasLtHandle_t handle, const Launch& how, const Call& call) {
   choose(handle, call);
-  if (!usable_) return;
+  if (!usable()) return;
   set_addresses(call);
+  if (offers_.size() > 1) keep_fastest(handle, how, call);
+  if (!usable()) return;
+  check(queue(handle, how, call, offers_[0], call.c.data), "product");
+}
+
+// Each once before, for what a first call does beside; into other memory, for the result's may be added to. One that
+// refuses is no offer.
+void Plan::keep_fastest(cublasLtHandle_t handle, const Launch& how, const Call& call) {
+  constexpr int kTimes = 3;
+  Workspace result(launching_device(), call.c.bytes());
+  auto timer = context().backend(launching_device()).compute().make_timer();
+  double least = std::numeric_limits<double>::infinity();
+  std::vector<cublasLtMatmulHeuristicResult_t> fastest;
+  for (const auto& offer : offers_) {
+    auto queued = [&] { return queue(handle, how, call, offer, result.as<void>()); };
+    if (queued() != CUBLAS_STATUS_SUCCESS) {
+      cudaGetLastError();  // nobody else's
+      continue;
+    }
+    timer->start();
+    for (int i = 0; i < kTimes; ++i) check(queued(), "product");
+    timer->stop();
+    if (double seconds = timer->seconds(); seconds < least) least = seconds, fastest = {offer};
+  }
+  offers_ = std::move(fastest);
+}
+
+cublasStatus_t Plan::queue(cublasLtHandle_t handle, const Launch& how, const Call& call,
+                           const cublasLtMatmulHeuristicResult_t& offer, void* to) const {
   float one = 1, beta = call.c.beta;
   double wide_one = 1, wide_beta = call.c.beta;
   bool wide = key_.dtype == DType::f64;
   const void *alpha_at = wide ? static_cast<const void*>(&wide_one) : &one,
              *beta_at = wide ? static_cast<const void*>(&wide_beta) : &beta;
-  Workspace scratch(launching_device(), choice_.workspaceSize);
-  check(cublasLtMatmul(handle, description_, alpha_at, call.b.data, b_.get(), call.a.data, a_.get(), beta_at,
-                       call.c.data, c_.get(), call.c.data, c_.get(), &choice_.algo,
-                       choice_.workspaceSize ? scratch.as<void>() : nullptr, choice_.workspaceSize,
-                       static_cast<cudaStream_t>(how.native_stream)),
-        "product");
+  Workspace scratch(launching_device(), offer.workspaceSize);
+  return cublasLtMatmul(handle, description_, alpha_at, call.b.data, b_.get(), call.a.data, a_.get(), beta_at,
+                        call.c.data, c_.get(), to, c_.get(), &offer.algo,
+                        offer.workspaceSize ? scratch.as<void>() : nullptr, offer.workspaceSize,
+                        static_cast<cudaStream_t>(how.native_stream));
 }
 
 // Of one GPU and thread.

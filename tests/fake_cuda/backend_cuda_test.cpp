@@ -102,19 +102,76 @@ TEST_F(BackendCuda, EverythingIsGivenBackAtTheEnd) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
-TEST_F(BackendCuda, WhatAStreamFreesItGetsAgainWithoutAQuestionToTheGpu) {
+TEST_F(BackendCuda, WhatAStreamFreesItGetsAgainWithoutAnEventOrAQuestionToTheGpu) {
   Context context({.device = kCuda});
   Backend& gpu = context.backend(kCuda);
   queue(gpu.compute(), "slow", [] { std::this_thread::sleep_for(20ms); });
   for (size_t bytes : {size_t(1000), size_t(4) << 20}) {
     MemoryBlock block = gpu.memory()->allocate(bytes, gpu.compute());
     gpu.memory()->free(block, gpu.compute());
-    int64_t asked = fake_cuda::calls("cudaEventQuery");
     MemoryBlock again = gpu.memory()->allocate(bytes, gpu.compute());
     EXPECT_EQ(again.data, block.data);
-    EXPECT_EQ(fake_cuda::calls("cudaEventQuery"), asked) << bytes;
+    EXPECT_EQ(fake_cuda::calls("cudaEventQuery"), 0) << bytes;
+    EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), 0) << bytes;
     gpu.memory()->free(again, gpu.compute());
   }
+}
+
+// As gathered parameters are: communication allocates them, compute uses and frees them, and goes on.
+TEST_F(BackendCuda, WhatComesFromAnotherStreamGoesBackToItWithoutWaitingForLaterWork) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto other = gpu.make_stream("other");
+  std::atomic<bool> go{false};
+  for (size_t bytes : {size_t(1000), size_t(64) << 20}) {  // of which a chunk has room for one
+    go = false;
+    int64_t recorded = fake_cuda::calls("cudaEventRecord");
+    MemoryBlock block = gpu.memory()->allocate(bytes, *other);
+    queue(gpu.compute(), "use", [] {});
+    gpu.memory()->free(block, gpu.compute());
+    EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), recorded + 1);
+    queue(gpu.compute(), "later", [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+    MemoryBlock again = gpu.memory()->allocate(bytes, *other);
+    EXPECT_EQ(again.data, block.data);
+    EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), recorded + 1) << "one event for a transfer between streams";
+    other->synchronize();
+    go = true;
+    gpu.compute().synchronize();
+    gpu.memory()->free(again, *other);
+  }
+  EXPECT_EQ(fake_cuda::calls("cudaStreamWaitEvent"), 2);
+}
+
+TEST_F(BackendCuda, AMarkIsRecordedByWhoAsksAndHasHappenedWhenItsStreamHasGone) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto stream = gpu.make_stream("other");
+  std::atomic<bool> go{false};
+  queue(*stream, "stuck", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  Event asked = stream->mark(), never_asked = stream->mark();
+  EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), 0);
+  EXPECT_FALSE(asked.done());
+  EXPECT_FALSE(stream->record().done());
+  EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), 1) << "the same point";
+  queue(*stream, "more", [] {});
+  Event later = stream->mark();
+  go = true;
+  stream.reset();
+  EXPECT_TRUE(asked.done() && never_asked.done() && later.done());
+  gpu.compute().wait(later);
+  later.host_wait();
+  EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), 1);
+}
+
+TEST_F(BackendCuda, TransfersGoFirstWhereComputeTakesAllRoom) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  EXPECT_EQ(fake_cuda::priority_of(handle(gpu.compute())), 0);
+  EXPECT_EQ(fake_cuda::priority_of(handle(*gpu.make_stream("copies"))), -5);
 }
 
 TEST_F(BackendCuda, ATensorMayOutliveItsContext) {
@@ -572,7 +629,7 @@ TEST_F(BackendCuda, EveryFailingCallIsAnException) {
     std::function<void(Context&)> use;
   };
   const Case cases[] = {
-      {"cudaStreamCreateWithFlags", [](Context& c) { c.backend(kCuda).make_stream("s"); }},
+      {"cudaStreamCreateWithPriority", [](Context& c) { c.backend(kCuda).make_stream("s"); }},
       {"cudaEventCreateWithFlags", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
       {"cudaEventRecord", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
       {"cudaEventElapsedTime",

@@ -62,6 +62,7 @@ using cublasLtMatmulDesc_t = fake_cuda::Product*;
 using cublasLtMatmulPreference_t = fake_cuda::Preference*;
 struct cublasLtMatmulAlgo_t {
   int64_t alignment[4];
+  int number;
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

@@ -188,5 +188,28 @@ TEST_F(CublasLt, AsksForAnAlgorithmOncePerProduct) {
       .join();
 }
 
+// The third of five is the fastest here. The result is added to once, however often it is tried.
+TEST_F(CublasLt, WhereProductsAreTimedTheFastestAlgorithmIsKept) {
+  setenv("SHARDGRAD_GEMM", "timed", 1);
+  fake_cuda::milliseconds_of_algorithms() = {40, 60, 0, 80, 30};
+  std::thread([&] {  // algorithms are kept per thread
+    Buffer a = Buffer::random({8, 8}, DType::f32), c = Buffer::random({8, 8}, DType::f32, -1, 1, 2);
+    Buffer bias = Buffer::random({8}, DType::f32, -1, 1, 3), pre({8, 8}, DType::f32);
+    int asked = fake_cuda::heuristic_calls(), queued = fake_cuda::products();
+    EXPECT_TRUE(product(c, {}, a, a, {}, {}, 1));
+    EXPECT_EQ(fake_cuda::last_algorithm(), 2);
+    EXPECT_EQ(fake_cuda::products(), queued + 5 * 4 + 1);
+    EXPECT_TRUE(product(c, {}, a, a, {}, {}, 1));
+    EXPECT_EQ(fake_cuda::products(), queued + 5 * 4 + 2) << "once and for all";
+    EXPECT_EQ(fake_cuda::heuristic_calls(), asked + 1);
+    EXPECT_TRUE(product(c, pre, a, a, bias, {false, true, Epilogue::gelu_tanh}))
+        << "with what an epilogue writes beside";
+    EXPECT_EQ(fake_cuda::last_algorithm(), 2);
+  })
+      .join();
+  fake_cuda::milliseconds_of_algorithms() = {};
+  unsetenv("SHARDGRAD_GEMM");
+}
+
 }  // namespace
 }  // namespace shardgrad::test

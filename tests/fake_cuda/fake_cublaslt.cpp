@@ -1,7 +1,10 @@
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include <shardgrad/core/dtype.h>
@@ -83,7 +86,7 @@ bool writes_mask(cublasLtEpilogue_t epilogue) {
 struct Call {
   Product product;
   Layout a, b, d;
-  const void *at_a, *at_b;
+  const void *at_a, *at_b, *at_c;
   void* at_d;
   double alpha, beta;
 
@@ -104,7 +107,7 @@ struct Call {
   void finish(int64_t row, int64_t column, int64_t matrix, double sum) const {
     int64_t at = place(d, CUBLAS_OP_N, row, column, matrix);
     double value = alpha * sum;
-    if (beta != 0) value += beta * get(d.type, at_d, at);
+    if (beta != 0) value += beta * get(d.type, at_c, at);
     if (product.epilogue & CUBLASLT_EPILOGUE_BIAS) value += get(d.type, product.bias, row);
     int64_t aux_at = matrix * product.aux_stride + column * product.aux_ld + row;
     if (product.epilogue == CUBLASLT_EPILOGUE_DRELU) value = mask_bit(aux_at) ? value : 0;
@@ -246,8 +249,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t wish, int,
-                                              cublasLtMatmulHeuristicResult_t* result, int* found) {
+                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t wish, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
   ++fake_cuda::heuristic_calls();
   *found = 0;
   // The real one has few epilogues for f64.
@@ -255,9 +258,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!fake_cuda::fits(*product, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   // Pieces of K may only be added in the computing type: else sums depend on rounding and on the order of blocks.
   if (wish->reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(result->algo.alignment, wish->alignment, sizeof(wish->alignment));
-  result->workspaceSize = 4096;
-  *found = 1;
+  for (int& number = *found; number < std::min(wanted, 5); ++number) {
+    std::memcpy(results[number].algo.alignment, wish->alignment, sizeof(wish->alignment));
+    results[number].algo.number = number;
+    results[number].workspaceSize = 4096;
+  }
   return ok;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha,
@@ -265,7 +270,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               const void* beta, const void* at_c, cublasLtMatrixLayout_t, void* at_d,
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
-  if (*handle != fake_cuda::gpu_of(stream) || !fake_cuda::fits(*product, *a, *b, *d) || at_c != at_d || !workspace ||
+  if (*handle != fake_cuda::gpu_of(stream) || !fake_cuda::fits(*product, *a, *b, *d) || !workspace ||
       workspace_bytes < 4096)
     return CUBLAS_STATUS_INVALID_VALUE;
   const void* operands[] = {at_a, at_b, at_c, at_d};
@@ -279,9 +284,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                        *d,
                        at_a,
                        at_b,
+                       at_c,
                        at_d,
                        fake_cuda::get(product->scale, alpha, 0),
                        fake_cuda::get(product->scale, beta, 0)};
-  fake_cuda::launch(stream, [call] { call.run(); }, {at_a, at_b, at_d, workspace});
+  fake_cuda::last_algorithm() = algo->number;
+  auto run = [call, wait = fake_cuda::milliseconds_of_algorithms()[size_t(algo->number)]] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+    call.run();
+  };
+  fake_cuda::launch(stream, run, {at_a, at_b, at_c, at_d, workspace});
   return ok;
 }

@@ -28,7 +28,7 @@ struct Stream {
   std::deque<std::function<void()>> pending;
   uint64_t queued = 0, completed = 0;
   bool closing = false;
-  int gpu = chosen_device;
+  int gpu = chosen_device, priority = 0;
   std::thread thread{[this] { loop(); }};
 
   void close() {
@@ -195,6 +195,18 @@ std::atomic<int>& products() {
   static std::atomic<int> count{0};
   return count;
 }
+std::atomic<int>& copied() {
+  static std::atomic<int> count{0};
+  return count;
+}
+std::array<int, 5>& milliseconds_of_algorithms() {
+  static std::array<int, 5> milliseconds{};
+  return milliseconds;
+}
+std::atomic<int>& last_algorithm() {
+  static std::atomic<int> number{0};
+  return number;
+}
 int current_device() { return chosen_device; }
 std::atomic<int>& computing_type() {
   static std::atomic<int> type{0};
@@ -214,6 +226,7 @@ int open_overlapping_ranges() {
   return state().open_ranges;
 }
 int gpu_of(cudaStream_t stream) { return stream->gpu; }
+int priority_of(cudaStream_t stream) { return stream->priority; }
 int gpu_of(const void* memory) {
   std::lock_guard lock(state().mutex);
   if (bytes_left(state().blocks, memory) == 0) return -1;
@@ -384,14 +397,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (error != cudaSuccess) return error;
   if (!fake_cuda::within_bounds(to, bytes) || !fake_cuda::within_bounds(from, bytes))
     return report(cudaErrorInvalidValue);
-  uint64_t copied = stream->push([=] { std::memmove(to, from, bytes); });
+  uint64_t copied = stream->push([=] { std::memmove(to, from, bytes), ++fake_cuda::copied(); });
   if (fake_cuda::is_pageable(to)) stream->wait(copied);  // CUDA returns when it is there
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  cudaError_t error = enter("cudaStreamCreateWithFlags");
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;  // as of a real one: the smaller the number, the sooner
+  return enter("cudaDeviceGetStreamPriorityRange");
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
+  cudaError_t error = enter("cudaStreamCreateWithPriority");
   if (error != cudaSuccess) return error;
   *stream = new fake_cuda::Stream;
+  (*stream)->priority = priority;
   std::lock_guard lock(state().mutex);
   state().streams.insert(*stream);
   ++state().alive;

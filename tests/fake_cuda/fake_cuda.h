@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -44,12 +45,20 @@ int current_device();
 /// The GPU that this memory was taken from, -1 for host memory; and the one that a stream belongs to.
 int gpu_of(const void* memory);
 int gpu_of(cudaStream_t stream);
+/// From 0, the last to get room on the GPU, to -5.
+int priority_of(cudaStream_t stream);
+
+/// Copies that have been made.
+std::atomic<int>& copied();
 
 /// How often cuBLASLt was asked for an algorithm.
 std::atomic<int>& heuristic_calls();
 
 /// Products that cuBLASLt has queued, and what the last one was to compute in (a cublasComputeType_t).
 std::atomic<int>& products();
+/// cuBLASLt offers up to five algorithms; how much longer than the first each takes, and the one that came last.
+std::array<int, 5>& milliseconds_of_algorithms();
+std::atomic<int>& last_algorithm();
 std::atomic<int>& computing_type();
 
 /// Queues work as a kernel launch does: refused where the stream is not of the thread's current GPU, and a fault where

@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <future>
+#include <numeric>
 #include <optional>
+#include <thread>
 
 #include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/step.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -135,6 +138,38 @@ class HeldUp {
   std::promise<void> released_;
 };
 
+TEST(OnFakeCudaLoader, ABatchTravelsWhileTheGpuComputesAndTheHostWaitsForNothing) {
+  fake_cuda::reset();
+  {
+    Context context({.device = kCuda});
+    std::vector<float> numbers(64 * 4);
+    std::iota(numbers.begin(), numbers.end(), 0.f);
+    Tensor x = from_vector(numbers, {64, 4}, {DType::f32, kCpu}), y = x.sum(1);
+    data::DataLoader loader(std::make_shared<data::TensorDataset>(std::vector{x, y}),
+                            {.batch = 8, .shuffle = false, .device = kCuda});
+    loader.get(0, 0);  // makes the stream, and asks for memory
+    int64_t recorded = fake_cuda::calls("cudaEventRecord"), synchronized = fake_cuda::calls("cudaStreamSynchronize");
+    {
+      HeldUp gpu(context.backend(kCuda).compute());
+      int copied = fake_cuda::copied();
+      for (int64_t step : {1, 2, 3}) loader.get(0, step);  // which nobody keeps, as in a loop over an epoch
+      while (fake_cuda::copied() < copied + 2 && gpu.still()) std::this_thread::yield();
+      EXPECT_TRUE(gpu.still()) << "the next batch has not come";
+    }
+    EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), recorded + 6)
+        << "one for the fields of a batch, and one for the memory of a batch before";
+    EXPECT_EQ(fake_cuda::calls("cudaStreamSynchronize"), synchronized);
+    EXPECT_GT(fake_cuda::calls("cudaHostAlloc"), 0) << "what copies are fast from";
+    for (int64_t step = 0; step < 8; ++step) {
+      data::Batch batch = loader.get(0, step);
+      EXPECT_EQ(batch.fields[0].device(), kCuda);
+      EXPECT_EQ(batch.fields[0].to_vector<float>(), x.rows(8 * step, 8 * step + 8).to_vector<float>());
+      EXPECT_EQ(batch.fields[1].to_vector<float>(), y.rows(8 * step, 8 * step + 8).to_vector<float>());
+    }
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
 // The norm is joined where the gradients are, and the update reads the factor there.
 TEST(OnFakeCudaClipping, AStepThatClipsWaitsForNothingAndHasTheBitsOfTheCpu) {
   Replaced no_masks(kernels::relu_mask_bytes, no_mask);
@@ -164,6 +199,43 @@ TEST(OnFakeCudaClipping, AStepThatClipsWaitsForNothingAndHasTheBitsOfTheCpu) {
     ASSERT_GT(half, 0u);
     for (size_t i = 0; i < half; ++i) EXPECT_TRUE(same_bits(weights[i], weights[half + i])) << i;
   }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+// Biases that do not decay cut a shard into many ranges, and a plain model's parameters lie apart.
+TEST(OnFakeCudaUpdates, RangesWithRulesOfTheirOwnAreOneLaunchWithTheBitsOfTheCpu) {
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
+  for (bool shard : {false, true})
+    for (Optim kind : {Optim::sgd, Optim::adamw}) {
+      std::vector<std::vector<double>> weights;
+      for (Device device : {kCpu, kCuda}) {
+        fake_cuda::reset();
+        auto body = [&](dist::ProcessGroup& world) {
+          AnyModel model = any_model<Chain>();
+          std::shared_ptr<Sharded> sharded;
+          if (shard) sharded = fully_shard(model.module, world, {.strategy = Strategy::zero3});
+          auto optimizer = make_optimizer(kind, model.module.named_parameters());
+          for (size_t i = 0; i < optimizer->parameters().size(); ++i) optimizer->set_lr_of(i, 0.01 * double(i + 1));
+          for (int step = 0; step < 3; ++step) {
+            Tensor x = rows_of_batch("x", step, 0, 12, 7, DType::f32),
+                   y = rows_of_batch("y", step, 0, 12, 5, DType::f32);
+            mse_loss(model.output(x), y, 60).backward();
+            fake_cuda::reset();
+            optimizer->step();
+            EXPECT_EQ(fake_cuda::nested_ranges()[kind == Optim::sgd ? "sgd" : "adam"], device == kCuda ? 1 : 0);
+            optimizer->zero_grad();
+          }
+          for (const NamedParameter& parameter : model.module.named_parameters())
+            if (!shard) weights.push_back(values_of(parameter.tensor));
+          if (!shard) return;
+          for (auto& [name, value] : full_state_dict(*sharded, false)) weights.push_back(values_of(value));
+        };
+        dist::run_ranks(1, body, {.device = device, .seed = 1});
+      }
+      size_t half = weights.size() / 2;
+      ASSERT_GT(half, 3u);
+      for (size_t i = 0; i < half; ++i) EXPECT_TRUE(same_bits(weights[i], weights[half + i])) << shard << ' ' << i;
+    }
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 

@@ -58,7 +58,7 @@ TEST_F(CpuChoices, AnUnknownInstructionSetIsRefusedByTheFirstKernelAndNotByLoadi
 
 TEST_F(CpuChoices, UnknownProductsAreRefusedByTheFirstProduct) {
   setenv("SHARDGRAD_GEMM", "onednn", 1);
-  const char* said = "SHARDGRAD_GEMM is 'onednn'; choose own, or unset it";
+  const char* said = "SHARDGRAD_GEMM is 'onednn'; choose own, timed, or unset it";
   EXPECT_EXIT(say(multiply), ::testing::ExitedWithCode(2), said);
   EXPECT_EXIT(say(check_kernel_choices), ::testing::ExitedWithCode(2), said);
 }

@@ -16,7 +16,8 @@ from unittest.mock import MagicMock
 
 LADDER = [f"own matmul 64 f32, {rung}" for rung in ("naive", "tiled", "4 x 4 per thread", "the library's")]
 LADDER += [f"own matmul 64 bf16, {rung}" for rung in ("tensor cores", "the library's")]
-OURS_ALONE = {"copy by the driver f32", "copy by the driver bf16", "driver allocations after the second step", *LADDER}
+OURS_ALONE = {"copy by the driver f32", "copy by the driver bf16", "driver allocations after the second step",
+              "mlp 256 f32 step, until the host has queued it", "mlp 256 f32 step, its batch from the loader", *LADDER}
 LIMITS = {f"cuBLASLt's best {kind}" for kind in ("bf16", "f32", "tf32")}  # where there is cuBLASLt
 
 

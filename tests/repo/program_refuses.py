@@ -97,7 +97,7 @@ def keys_about_a_word():
 
 def environment_variables_of_no_meaning():
     for variable, value, said in [("ISA", "avx3", "choose plain, avx2, avx512, or unset it"),
-                                  ("GEMM", "onednn", "choose own, or unset it"), ("TF32", "yes", "choose 0, 1, or unset it"),
+                                  ("GEMM", "onednn", "choose own, timed, or unset it"), ("TF32", "yes", "choose 0, 1, or unset it"),
                                   ("GROUP", "tcp", "choose single, shared_memory, two_level, mpi or nccl")]:
         name = f"SHARDGRAD_{variable}"
         for front in [], ["launch", "-n", "2"]:

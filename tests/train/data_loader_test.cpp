@@ -136,6 +136,20 @@ TEST(DataLoader, BatchesAreOnTheDeviceThatIsAskedFor) {
   EXPECT_EQ(last.to_vector<int64_t>(), (std::vector<int64_t>{4, 5, 6}));
 }
 
+// Memory of the host that a device's stream has read is anybody's after it, as the checker of streams knows.
+TEST(DataLoader, WhatABatchWasReadIntoIsUsedAgainByTheHost) {
+  Context context({.check_streams = true});
+  auto rows = std::make_shared<data::TensorDataset>(std::vector{ones({32, 1 << 16})});
+  DataLoader loader(rows, {.batch = 4, .device = kAcc});
+  double total = 0;
+  for (data::Batch batch : loader.epoch(0)) {
+    total += sum(batch.fields[0]).item();
+    Tensor mine = full({4, 1 << 16}, 2);  // of a batch's size
+    total += sum(mine + mine).item() / 4;
+  }
+  EXPECT_EQ(total, 2 * 32.0 * (1 << 16));
+}
+
 // Of large ones this and the one that is read ahead, whichever thread is faster.
 TEST(DataLoader, OneOrTwoBatchesAreOwnedAsDataInTheLedger) {
   Context context;

@@ -3,9 +3,9 @@
 #include <numeric>
 #include <utility>
 
-#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/core/storage.h>
 
 namespace shardgrad::data {
 
@@ -72,13 +72,15 @@ void DataLoader::put_in_order(int64_t epoch) {
 }
 
 Batch DataLoader::room_for(int64_t step) const {
+  Device device = options_.device == kMeta ? kCpu : options_.device;
   int64_t global_count = std::min(options_.batch, dataset_->size() - step * options_.batch);
   Part part = part_of(global_count, options_.rank, options_.world_size);
-  if (options_.grains == 0) return {dataset_->room_for(part.size()), step, global_count, part.begin, part.size()};
+  if (options_.grains == 0)
+    return {dataset_->room_for(part.size(), device), step, global_count, part.begin, part.size()};
   std::vector<Part> grains = grains_of(global_count, options_.grains, options_.rank, options_.world_size);
   int64_t rows = 0;
   for (Part grain : grains) rows += grain.size();
-  return {dataset_->room_for(rows), step, global_count, grains[0].begin, rows, 0, std::move(grains)};
+  return {dataset_->room_for(rows, device), step, global_count, grains[0].begin, rows, 0, std::move(grains)};
 }
 
 std::vector<int64_t> DataLoader::indices_of(const Batch& batch) const {
@@ -99,6 +101,26 @@ void DataLoader::begin_to_read(int64_t epoch, int64_t step) {
   ahead_ = std::move(next);
 }
 
+// One event for all fields: compute waits for it, and what they were read into is free again after it. The batch before
+// keeps its memory until then: that comes free when compute is through with it, for which this one would have to wait.
+void DataLoader::upload(std::vector<Tensor>& fields) {
+  TagScope tag(Category::data);
+  Backend& device = context().backend(options_.device);
+  if (!uploads_) uploads_ = device.make_stream(concat(options_.device, "/uploads of batches"));
+  std::vector<Tensor> there;
+  for (const Tensor& field : fields) {
+    Ref<Storage> memory = Storage::make(field.bytes(), device.memory(), context().tag(), true);
+    memory->materialize(*uploads_);
+    there.emplace_back(std::move(memory), 0, field.shape(), field.dtype());
+  }
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (fields[i].numel() > 0) device.copy(*uploads_, there[i].out().data, fields[i].in().data, fields[i].bytes());
+  device.compute().wait(uploads_->record());
+  for (const Tensor& field : fields) field.storage()->release(*uploads_);
+  uploaded_ = there;
+  fields = std::move(there);
+}
+
 Batch DataLoader::get(int64_t epoch, int64_t step) {
   SG_CHECK(epoch >= 0 && step >= 0 && step < batches(), "DataLoader: step ", step, " of epoch ", epoch,
            " does not exist; an epoch has ", batches());
@@ -117,11 +139,7 @@ Batch DataLoader::get(int64_t epoch, int64_t step) {
       dataset_->ignored_labels(std::span(order_).subspan(size_t(step * options_.batch), size_t(batch.global_count)));
   constexpr size_t kWorthAThread = 64 << 10;
   if (step + 1 < batches() && size_in_bytes(batch) >= kWorthAThread) begin_to_read(epoch, step + 1);
-  if (options_.device != kCpu) {
-    NoGrad no_grad;
-    TagScope tag(Category::data);
-    for (Tensor& field : batch.fields) field = to_device(field, options_.device);
-  }
+  if (options_.device != kCpu) upload(batch.fields);
   return batch;
 }
 

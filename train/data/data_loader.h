@@ -6,7 +6,8 @@
 //
 // While one batch of 64 KiB or more is used, the next one of its epoch is read by another thread, into memory that
 // get() has taken: so there are two batches, this one and the next, whichever thread is faster. To wake a thread for
-// less takes longer than to read.
+// less takes longer than to read. Batches for a device that works beside the host are copied there on a stream of their
+// own, for which compute waits, and the host does not: a batch travels while the step before it computes.
 //
 //     data::DataLoader loader(dataset, {.batch = 256, .seed = 1, .rank = group.rank(), .world_size = group.size()});
 //     for (data::Batch batch : loader.epoch(e))
@@ -69,7 +70,8 @@ class DataLoader {
   };
   class Epoch;
 
-  /// Throws Error(input) for an empty data set, a batch below 1, or an impossible rank.
+  /// Throws Error(input) for an empty data set, a batch below 1, or an impossible rank. Goes before its Context, where
+  /// batches are for a device.
   DataLoader(std::shared_ptr<const Dataset> dataset, Options options);
   DataLoader(DataLoader&&) = default;
 
@@ -92,11 +94,14 @@ class DataLoader {
   std::vector<int64_t> indices_of(const Batch& batch) const;
   void put_in_order(int64_t epoch);
   void begin_to_read(int64_t epoch, int64_t step);
+  void upload(std::vector<Tensor>& fields);
 
   std::shared_ptr<const Dataset> dataset_;
   Options options_;
   std::vector<int64_t> order_;  // of epoch ordered_
   int64_t ordered_ = -1;
+  std::unique_ptr<Stream> uploads_;        // from the first batch for a device on
+  std::vector<Tensor> uploaded_;           // the last batch
   std::optional<Ahead> ahead_;             // being read, or there
   std::unique_ptr<ReadAhead> read_ahead_;  // from the first use on; goes first, for it reads and writes what is above
 };

@@ -21,10 +21,10 @@ const Standardisation& Dataset::input_transform() const {
 
 int64_t Dataset::ignored_labels(std::span<const int64_t>) const { return 0; }
 
-std::vector<Tensor> Dataset::room_for(int64_t rows) const {
+std::vector<Tensor> Dataset::room_for(int64_t rows, Device device) const {
   TagScope tag(Category::data);
   std::vector<Tensor> room;
-  for (const Field& field : fields()) room.push_back(empty(field.rows(rows), {field.dtype, kCpu}, "Dataset"));
+  for (const Field& field : fields()) room.push_back(empty_on_host(field.rows(rows), field.dtype, device));
   return room;
 }
 

@@ -94,8 +94,8 @@ class Dataset {
   /// The samples at `indices`, stacked: one tensor per field on the cpu, with indices.size() rows (which may be 0).
   /// Throws Error(input) for an index that is not in [0, size()).
   std::vector<Tensor> fetch(std::span<const int64_t> indices) const;
-  /// Room for the fields of `rows` samples, on the cpu.
-  std::vector<Tensor> room_for(int64_t rows) const;
+  /// Room for the fields of `rows` samples, on the cpu, where copies to `device` are fastest from.
+  std::vector<Tensor> room_for(int64_t rows, Device device = kCpu) const;
 };
 
 /// Where the fields of a batch are written.
