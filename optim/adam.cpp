@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <shardgrad/kernels/ops.h>
-#include <shardgrad/optim/launch_updates.h>
+#include <shardgrad/optim/gathered_updates.h>
 
 namespace shardgrad::optim {
 

@@ -1,16 +1,12 @@
 // The updates of a step: neighbours are a run, and on a device that works beside the host several runs are a launch.
 
 #include <shardgrad/autograd/launch.h>
-#include <shardgrad/core/context.h>
+#include <shardgrad/core/device.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/optimizer.h>
 
 namespace shardgrad::optim {
 namespace {
-
-bool works_beside_host(const Tensor& tensor) {
-  return tensor.device() != kMeta && !context().backend(tensor.device()).compute().is_inline();
-}
 
 bool go_together(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
@@ -51,7 +47,7 @@ void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale, con
   std::vector<Run> runs;
   for (size_t end = pieces.size(), begin; end > 0; end = begin) {
     runs.clear();
-    size_t most = works_beside_host(pieces[end - 1].range.values) ? most_gathered() : 1;
+    size_t most = computes_by_itself(pieces[end - 1].range.values.device()) ? most_gathered() : 1;
     auto fits = [&] { return runs.empty() || go_together(pieces[begin - 1].range, pieces[begin].range); };
     for (begin = end; begin > 0 && runs.size() < most && fits();) {
       size_t last = begin--;

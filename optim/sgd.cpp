@@ -1,7 +1,7 @@
 #include <shardgrad/optim/sgd.h>
 
 #include <shardgrad/kernels/ops.h>
-#include <shardgrad/optim/launch_updates.h>
+#include <shardgrad/optim/gathered_updates.h>
 
 namespace shardgrad::optim {
 

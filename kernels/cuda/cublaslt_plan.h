@@ -6,8 +6,7 @@
 //
 // with B as its first operand and no transpose to be made: the n elements of the bias run along its rows, as it wants.
 // Asking for the best algorithm costs more than a small product, so answers are kept per thread. With
-// SHARDGRAD_GEMM=timed the eight best are tried by the first product of a kind, and the fastest is kept: of bits that
-// one is as good as another.
+// SHARDGRAD_GEMM=timed the eight best are tried by the first product of a kind, and the fastest is kept.
 
 #include <cublasLt.h>
 
