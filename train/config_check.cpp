@@ -112,10 +112,11 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
     faults.emplace_back("optimizer.nesterov needs a momentum above 0");
   if (config.micro_batches > config.batch)
     faults.push_back(concat("micro_batches is ", config.micro_batches, ", and a batch has ", config.batch,
-                            " samples; set micro_batches to as many at most"));
+                            " samples; set micro_batches to ", config.batch, " at most, or batch to ",
+                            config.micro_batches, " at least"));
   if (config.grains > config.batch)
-    faults.push_back(concat("grains is ", config.grains, ", and a batch has ", config.batch,
-                            " samples; set grains to as many at most"));
+    faults.push_back(concat("grains is ", config.grains, ", and a batch has ", config.batch, " samples; set grains to ",
+                            config.batch, " at most, or batch to ", config.grains, " at least"));
   if (config.grains > 0 && config.fsdp.options.reduce_dtype && size_of(*config.fsdp.options.reduce_dtype) < 4)
     faults.push_back(concat("grains: gradients that are sent as ", *config.fsdp.options.reduce_dtype,
                             " are rounded as often as ranks are added; set fsdp.reduce_dtype to f32, or leave it out"));

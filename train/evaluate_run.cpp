@@ -6,6 +6,7 @@
 #include <shardgrad/train/start.h>
 #include <shardgrad/train/text.h>
 #include <shardgrad/train/trained.h>
+#include <shardgrad/train/waiting_line.h>
 
 namespace shardgrad::train {
 
@@ -19,14 +20,18 @@ static void check_data(const Config& config, const SafetensorsFile::Texts& metad
   }
 }
 
-Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out) {
+Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out,
+                        const Terminal& terminal) {
   check_ranks(config, world, "eval");
+  std::optional<WaitingLine> waiting(std::in_place, "reading the data", out, terminal);
   data::Splits data = open_data(config);
   Trained trained(config, run, world);
   check_data(config, trained.metadata, data);
   trained.task->prepare(data.fields());
   data::DataLoader test = make_loader(config, world, data.test, false);
+  waiting.emplace("evaluating", out, terminal);
   Evaluation evaluation = evaluate(*trained.task, test, world, forward_dtype(config));
+  waiting.reset();
   if (world.rank() != 0) return evaluation;
   out << "eval:";
   for (const Score& score : evaluation.scores) out << " test_" << score.name << "=" << format_fixed(score.value, 4);

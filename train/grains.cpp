@@ -16,8 +16,10 @@ void check_grains(const Config& config, int ranks) {
   if (config.grains == 0) return;
   SG_CHECK((ranks & (ranks - 1)) == 0, "grains: ", ranks,
            " ranks do not add up grains in one tree; start 1, 2, 4, 8, … ", "ranks, or leave grains out");
-  SG_CHECK(config.grains % ranks == 0, "grains is ", config.grains, ", which ", ranks,
-           " ranks cannot share; set it to ", "a multiple of the most ranks that the run shall have");
+  int64_t below = config.grains / ranks * ranks;
+  SG_CHECK(below == config.grains, "grains is ", config.grains, ", which ", ranks, " ranks cannot share; set it to ",
+           below > 0 ? concat(below, " or ") : "", below + ranks,
+           ", or another multiple of the most ranks that the run shall have");
 }
 
 void check_grains(const Config& config, nn::Module& module) {

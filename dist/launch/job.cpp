@@ -10,6 +10,7 @@
 
 #include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/group/world.h>
+#include <shardgrad/dist/os/launcher.h>
 #include <shardgrad/dist/os/report.h>
 #include <shardgrad/dist/watch/monitor.h>
 #include <shardgrad/dist/watch/page_link.h>
@@ -141,7 +142,10 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
   int code = page.header().code.load();
   if (bootstrap.name() == "mpi") alarm(5);  // mpirun may be stopped or gone, and MPI's way to end hang
   std::fflush(nullptr);                     // what the program has written to its files
-  if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
+  if (page.header().ending.exchange(1) == 0) {
+    if (bootstrap.name() == "mpi" && bootstrap.ranks().node_count() > 1) end_launcher_after(10s);
+    bootstrap.abort(code);
+  }
   if (bootstrap.name() == "mpi") {  // the job is being ended around this rank, which must not end MPI in good order
     wait_at_most(3s, [&] { return signals.pending(); });
     _exit(code);

@@ -2,11 +2,15 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -84,6 +88,10 @@ std::optional<uid_t> user_in(const char* path, const std::string& from, const st
   return {};
 }
 
+bool same_machine(const End& a, const End& b) {
+  return a.family == b.family && a.family != AF_UNSPEC && std::ranges::equal(a.words, b.words);
+}
+
 }  // namespace
 
 std::string address_of_peer(const Socket& socket) {
@@ -109,6 +117,23 @@ std::string other_user(const Socket& socket) {
   if (user && (*user == geteuid() || *user == 0)) return {};
   return concat("its user is ", user ? concat("another one (", *user, ")") : "not known",
                 ", and without SHARDGRAD_JOB_TOKEN only one user's processes may meet");
+}
+
+std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket) {
+  End there = theirs(socket);
+  std::optional<std::chrono::milliseconds> last;
+  std::error_code gone;
+  std::filesystem::directory_iterator all("/proc/self/fd", gone), end;
+  for (; !gone && all != end; all.increment(gone)) {
+    int descriptor = std::atoi(all->path().filename().c_str());
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (!same_machine(end_of(descriptor, getpeername), there)) continue;
+    if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    std::chrono::milliseconds ago(info.tcpi_last_data_recv);
+    last = std::min(last.value_or(ago), ago);
+  }
+  return last;
 }
 
 }  // namespace shardgrad::dist

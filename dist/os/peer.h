@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -20,5 +21,9 @@ std::optional<uid_t> user_of_peer(const Socket& socket);
 /// Why the process at the other end may not take part in a job without a token: within this machine, it is another
 /// user's. Empty when it may.
 std::string other_user(const Socket& socket);
+/// How long ago bytes last came from the machine at the other end, through this or any other TCP connection of this
+/// process: an MPI's, too. Nothing where the system does not tell. Acknowledgements are not counted: a kernel sends
+/// them for processes that stand still.
+std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket);
 
 }  // namespace shardgrad::dist

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/dist/os/peer.h>
 #include <shardgrad/dist/os/process_watch.h>
 #include <shardgrad/dist/watch/page_wire.h>
 
@@ -16,17 +17,22 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 50ms, kBeatsEvery = 1000ms;
+/// Heartbeats of another machine are late after this.
+constexpr auto kBeatsAreLate = 3000ms;
 /// Read at once, so that no inbox grows.
 constexpr size_t kReadAtOnce = 16 << 10;
 
 }  // namespace
 
 struct PageLink::Connection {
-  Connection(Far far, int machine, int ranks) : far(std::move(far)), machine(machine), beats(ranks) {}
+  Connection(Far far, int machine, int ranks)
+      : far(std::move(far)), machine(machine), beats(ranks), last_beats(ranks) {}
   Far far;
-  int machine;          // the other end's
-  PageNews::Told told;  // the number of the last news it was told
-  RankBits beats;       // that it has not been told
+  int machine;                // the other end's
+  PageNews::Told told;        // the number of the last news it was told
+  RankBits beats;             // that it has not been told
+  RankBits last_beats;        // that came from there
+  Clock::time_point heard{};  // when they, or data, came
   std::string outbox, inbox;
   bool beats_wait = false, cause_known = false, farewell = false;
 
@@ -82,6 +88,7 @@ void PageLink::look(Clock::time_point now) {
     next_beats_ = now + kBeatsEvery;
     publish_tracers();
     note_beats();
+    hear_data(now);
   }
   if (now < next_look_) return;
   next_look_ = now + kLookEvery;
@@ -98,6 +105,16 @@ void PageLink::note_beats() {
         beats.clear(map_.global_rank(connection->machine, local));
     connection->beats.add(beats);
     connection->beats_wait = connection->beats.any();
+  }
+}
+
+void PageLink::hear_data(Clock::time_point now) {
+  for (auto& connection : connections_) {
+    if (!connection->far.socket || now - connection->heard < kBeatsAreLate) continue;
+    auto ago = last_arrival_from(connection->far.socket);
+    if (!ago || now - *ago <= connection->heard + kBeatsEvery) continue;
+    connection->heard = now - *ago;
+    read_beats(*connection, connection->last_beats);
   }
 }
 
@@ -178,7 +195,9 @@ void PageLink::understand(Connection& connection, const std::string& message) {
       break;
     }
     case PageMessage::beats:
-      read_beats(connection, RankBits(page_.ranks(), message.substr(at)));
+      connection.last_beats = RankBits(page_.ranks(), message.substr(at));
+      connection.heard = Clock::now();
+      read_beats(connection, connection.last_beats);
       break;
     case PageMessage::rows:
       while (at < message.size())

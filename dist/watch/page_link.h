@@ -10,6 +10,10 @@
 // Who connects proves that it knows a random word that rank 0 has sent through the bootstrap
 // (dist/bootstrap/reception.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
 // without a farewell has failed, and ends the job by name.
+//
+// On a slow cable heartbeats stand in line behind the program's own data, which an MPI may queue by the megabyte. While
+// those data arrive the other machine is there: each arrival that the kernel knows of counts as the heartbeats that are
+// late. A machine that is stopped, or whose cable is cut, sends no data either.
 
 #include <atomic>
 #include <memory>
@@ -42,6 +46,7 @@ class PageLink {
   void loop();
   void look(Clock::time_point now);
   void note_beats();
+  void hear_data(Clock::time_point now);
   void publish_tracers() const;
   bool tells_of(const Connection& connection, int rank) const;
   bool send(Connection& connection) const;

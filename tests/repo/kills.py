@@ -26,14 +26,17 @@ def words(name, how, beside):
     return [*line, "--set", f"save_beside={beside}"]
 
 
-def victims(job):
-    """Any one process of the job, or all ranks at once."""
-    pids = job.pids()
+KINDS = ["rank 0", "rank 1", "all ranks", "their parent", "the launcher", "any process"]
+
+
+def victims(job, kind):
+    """None where the ranks have not begun yet."""
     try:
         ranks = [job.rank(0), job.rank(1)]
     except StopIteration:
-        return list(pids)[:1]
-    return random.choice([[ranks[0]], [ranks[1]], ranks, [parent_of(ranks[0])], [job.process.pid], [random.choice(list(pids))]])
+        return None
+    return {"rank 0": ranks[:1], "rank 1": ranks[1:], "all ranks": ranks, "their parent": [parent_of(ranks[0])],
+            "the launcher": [job.process.pid], "any process": [random.choice(list(job.pids()))]}[kind]
 
 
 def kill(job, chosen):
@@ -61,10 +64,11 @@ def survive(kills):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     random.seed(seed)
+    kinds = random.sample(KINDS, len(KINDS))  # each in its turn
     expected, done, number = None, 0, 0
     while done < kills:
         name = f"run{number}"
-        how, beside = random.choice(["launch", "local"]), random.choice(["true", "false"])
+        how, beside = random.choice(list(START)), random.choice(["true", "false"])
         number += 1
         while True:
             job = Job(words(name, how, beside))
@@ -74,8 +78,9 @@ def survive(kills):
                 job.process.wait(timeout=300)
             if job.process.poll() is not None:
                 break
-            kill(job, victims(job))
-            done += 1
+            chosen = victims(job, kinds[done % len(kinds)])
+            kill(job, chosen or list(job.pids())[:1])
+            done += chosen is not None
         job.reader.join(30)
         assert job.process.returncode == 0, job.text()
         if expected is None:

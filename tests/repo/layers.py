@@ -50,8 +50,8 @@ WHICH_DEVICE = re.compile(r"\b(?:kMeta|kCuda|kSim|kAcc|DeviceKind)\b|[=!]=\s*kCp
 # Where ranks write what they do. Those who keep and watch it know its layout; others ask Control, in a .cpp.
 CONTROL_PAGE = "dist/watch/control_page.h"
 # A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
-# (dist/os/file_guard.h), and the guard of a program's top level (dist/launch/job.h).
-MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
+# (dist/os/file_guard.h, dist/os/launcher.h), and the guard of a program's top level (dist/launch/job.h).
+MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/os/launcher.cpp", "dist/launch/job.cpp"]
 
 
 def code_only(text):

@@ -128,9 +128,11 @@ TEST_F(Grains, ARunSaysWhereItsBitsAreTheSame) {
 TEST_F(Grains, WhatWouldNotHaveTheSameBitsIsRefused) {
   EXPECT_THAT(error_of([&] { train(3); }), HasSubstr("grains: 3 ranks do not add up grains in one tree"));
   config_.grains = 12;
-  EXPECT_THAT(error_of([&] { train(8); }), HasSubstr("grains is 12, which 8 ranks cannot share"));
+  EXPECT_THAT(error_of([&] { train(8); }),
+              HasSubstr("grains is 12, which 8 ranks cannot share; set it to 8 or 16, or another multiple"));
   config_.grains = 1;
-  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("grains is 1, which 2 ranks cannot share"));
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("grains is 1, which 2 ranks cannot share; set it to 2, or another multiple"));
   EXPECT_FALSE(std::filesystem::exists(config_.runs)) << "before a folder is made";
   auto offers = train::offers(config_, {{{{784}, DType::f32}, {{}, DType::i64}}, 301, 101}, {2});
   EXPECT_THAT(offers[0].why_not, HasSubstr("cannot share"));

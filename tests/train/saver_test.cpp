@@ -1,13 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <thread>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/linear.h>
@@ -40,6 +43,12 @@ class SavedRun : public TrainerTest {
     std::vector<std::string> found;
     for (const auto& entry : fs::directory_iterator(run()))
       if (entry.is_directory()) found.push_back(entry.path().filename());
+    std::ranges::sort(found);
+    return found;
+  }
+  static std::vector<std::string> files_of(const std::string& folder) {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) found.push_back(entry.path());
     std::ranges::sort(found);
     return found;
   }
@@ -390,6 +399,57 @@ TEST_F(SavedRun, WithRunningStatisticsGoesOnWithTheSameBits) {
   train(2);
   EXPECT_THAT(out_.str(), HasSubstr("goes on after step 20 of 30"));
   EXPECT_EQ(read_file(file), whole);
+}
+
+// From here on this thread, and those that it starts, see one file or folder in the place of another.
+bool sees(const std::string& file, const std::string& as) {
+  return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount(as.c_str(), file.c_str(), nullptr, MS_BIND, nullptr) == 0;
+}
+
+// As on a file system whose other machines know a name's old meaning for a while.
+
+TEST_F(SavedRun, GoesOnFromTheCheckpointThatRank0Sees) {
+  config_.save_every = 5;
+  config_.keep = 10;
+  train(2);
+  std::string file = run() + "/step-30/model.safetensors", whole = read_file(file);
+  fs::remove_all(run() + "/step-30");
+  folder_.write("old", "step-5");
+  fs::remove_all(run() + "/step-25");
+  folder_.write("runs/run/latest", "step-20");
+  std::ostringstream out;
+  std::atomic<bool> possible = true;
+  auto go_on = [&](dist::ProcessGroup& world) {
+    if (world.rank() == 1 && !sees(run() + "/latest", folder_ / "old")) possible = false;
+    world.barrier();
+    if (possible) train::train(config_, world, out);
+  };
+  dist::run_ranks(2, go_on, {.seed = 1, .threads = 1});
+  if (!possible) GTEST_SKIP() << "a process may have no view of its own here";
+  EXPECT_THAT(out.str(), HasSubstr("goes on after step 20 of 30"));
+  EXPECT_EQ(read_file(file), whole);
+}
+
+TEST_F(SavedRun, OnAReadOnlyFileSystemIsRefusedBeforeTheFirstStep) {
+  fs::create_directories(config_.runs);
+  for (bool goes_on : {false, true}) {
+    if (goes_on) train(2);
+    config_.epochs = 4;
+    auto before = files_of(config_.runs);
+    std::string message;
+    auto on_read_only = [&] {
+      const char* runs = config_.runs.c_str();
+      if (!sees(runs, runs) || mount(nullptr, runs, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) != 0) return;
+      message = error_of([&] { train(2); });
+    };
+    std::thread(on_read_only).join();
+    if (message.empty()) GTEST_SKIP() << "a process may have no view of its own here";
+    EXPECT_THAT(message, HasSubstr("Read-only file system"));
+    EXPECT_THAT(out_.str(), Not(HasSubstr("step 1/"))) << out_.str();
+    EXPECT_EQ(files_of(config_.runs), before);
+    config_.epochs = 3;
+  }
 }
 
 // It was of use when the run began.

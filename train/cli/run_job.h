@@ -7,6 +7,7 @@
 
 #include <shardgrad/dist/launch/job.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/terminal.h>
 
 namespace shardgrad::cli {
 
@@ -22,6 +23,9 @@ struct RunOptions {
 
 /// The key `device`. "auto": a GPU where there is one; `says_so` where there is none.
 Device choose_device(const std::string& wish, bool says_so);
+
+/// Where rank 0 shows progress. Nothing where standard output is no terminal, and on other ranks.
+train::Terminal find_terminal(const dist::Job& job);
 
 /// Reads the configuration, chooses kernels and device, and runs `body` on this rank. Returns the exit code.
 int run_job(const RunOptions& options, const std::function<int(const train::Config&, dist::Job&)>& body);

@@ -1,6 +1,4 @@
-#include <fcntl.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -14,24 +12,6 @@
 namespace shardgrad::cli {
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-// Nothing where standard output is no terminal. mpirun gives every rank one of its own, wherever its own output goes;
-// `launch` says which one that is.
-train::Terminal find_terminal(const dist::Job& job) {
-  std::string kind = variable("TERM"), path = variable("SHARDGRAD_TERMINAL");
-  if (kind.empty() || kind == "dumb") return {};
-  bool by_mpi = job.bootstrap().name() == "mpi";
-  int descriptor = by_mpi ? open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC) : STDOUT_FILENO;  // open to the end
-  train::Terminal terminal;
-  if (isatty(descriptor))
-    terminal.columns = [descriptor] { return train::terminal_columns(descriptor, std::getenv("COLUMNS")); };
-  return terminal;
-}
 
 // Words of a command line as one text, for `launch` to tell the ranks.
 constexpr char kBetween = '\x1f';
@@ -76,7 +56,8 @@ int train_command(RunOptions options) {
   return run_job(options, [&](const train::Config& config, dist::Job& job) {
     train::Result result = train::train(config, job.world(), std::cout, find_terminal(job));
     if (!result.stopped) return 0;
-    std::vector<std::string> launched = split(variable("SHARDGRAD_COMMAND"));
+    const char* command = std::getenv("SHARDGRAD_COMMAND");
+    std::vector<std::string> launched = split(command ? command : "");
     bool alone = launched.empty() && job.world().size() > 1;  // what started the ranks is not known
     std::string name = std::filesystem::path(result.folder).filename();
     std::string line = line_to_go_on(launched.empty() ? options.typed : launched, config, name);

@@ -13,6 +13,7 @@
 #include <shardgrad/train/report/page.h>
 #include <shardgrad/train/run_report.h>
 #include <shardgrad/train/text.h>
+#include <shardgrad/train/waiting_line.h>
 
 namespace shardgrad::cli {
 
@@ -24,14 +25,16 @@ static RunOptions of_run(const UseOptions& options) {
 
 int eval_command(const UseOptions& options) {
   return run_job(of_run(options), [&](const train::Config& config, dist::Job& job) {
-    train::evaluate_run(config, options.folder, job.world(), std::cout);
+    train::evaluate_run(config, options.folder, job.world(), std::cout, find_terminal(job));
     return 0;
   });
 }
 
 int predict_command(const UseOptions& options) {
   return run_job(of_run(options), [&](const train::Config& config, dist::Job& job) {
+    std::optional<train::WaitingLine> waiting(std::in_place, "predicting", std::cout, find_terminal(job));
     auto [rows, step] = train::predict_run(config, options.folder, job.world(), options.input, options.output);
+    waiting.reset();
     std::cout << "predicted " << rows << " rows with step " << step << ": " << options.output << std::endl;
     return 0;
   });

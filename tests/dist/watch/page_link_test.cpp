@@ -12,6 +12,7 @@
 #include <shardgrad/dist/watch/monitor.h>
 #include <shardgrad/dist/watch/page_wire.h>
 #include <tests/dist/pretended_machine.h>
+#include <tests/dist/tcp_pair.h>
 
 namespace shardgrad::dist::testing {
 namespace {
@@ -274,6 +275,27 @@ TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
     EXPECT_TRUE(comes_true([&] { return rank == 1 ? page.row(1).beats.load() == 1 : page.has_cause(); })) << rank;
     EXPECT_EQ(page.row(2).beats.load(), 0u);
   }
+}
+
+// A slow cable: heartbeats stand in line behind data, of which some arrive.
+TEST(PageLinkSlow, DataThatArriveCountAsTheHeartbeatsThatAreLate) {
+  ControlPage page = make_private_page(3);
+  TcpPair link_to_it("127.0.0.2"), of_its_mpi("127.0.0.2");
+  PageLink link(page, PretendedRank(0, {"a", "b", "b"}), far_end(std::move(link_to_it.here), 1));
+  RankBits beats(3);
+  beats.set(2);
+  std::string bytes, data;
+  append(bytes, uint64_t(2));
+  bytes += char(PageMessage::beats) + beats.bytes();
+  ASSERT_TRUE(link_to_it.there.write_some(bytes));
+  for (int i = 0; i < 80; ++i, std::this_thread::sleep_for(100ms))
+    ASSERT_TRUE(of_its_mpi.there.write_some(data = "data"));
+  uint64_t heard = page.row(2).beats.load();
+  EXPECT_GE(heard, 3u) << "in 8 seconds, of which three are no reason for doubt";
+  EXPECT_EQ(page.row(1).beats.load(), 0u) << "of this rank there was none before";
+  std::this_thread::sleep_for(4s);
+  EXPECT_LE(page.row(2).beats.load(), heard + 1) << "nothing comes any more";
+  EXPECT_FALSE(page.has_cause()) << page.cause();
 }
 
 // Of its own machine nobody judges it here, as if that had stopped as a whole. Its last heartbeat comes by way of rank
