@@ -1,6 +1,10 @@
 #include <shardgrad/dist/os/peer.h>
 
 #include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -12,6 +16,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <set>
 #include <sstream>
 
 #include <shardgrad/core/error.h>
@@ -19,12 +25,19 @@
 namespace shardgrad::dist {
 namespace {
 
-/// One end of a connection. IPv4 also where a socket of both kinds says it as IPv6 does.
+/// One end of a connection.
 struct End {
   int family = AF_UNSPEC;
   uint32_t words[4] = {};  // as they stand in memory
   int port = 0;
 };
+
+// Of a socket of both kinds.
+End as_ipv4_where_it_is(const End& end) {
+  in6_addr v6;
+  std::memcpy(&v6, end.words, sizeof(v6));
+  return end.family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6) ? End{AF_INET, {end.words[3]}, end.port} : end;
+}
 
 End end_of(int descriptor, decltype(getsockname) which) {
   sockaddr_storage address{};
@@ -40,9 +53,8 @@ End end_of(int descriptor, decltype(getsockname) which) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
     std::memcpy(end.words, &v6.sin6_addr, sizeof(end.words));
     end.port = ntohs(v6.sin6_port);
-    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) end = {AF_INET, {end.words[3]}, end.port};
   }
-  return end;
+  return as_ipv4_where_it_is(end);
 }
 
 End mine(const Socket& socket) { return end_of(socket.descriptor(), getsockname); }
@@ -88,8 +100,61 @@ std::optional<uid_t> user_in(const char* path, const std::string& from, const st
   return {};
 }
 
-bool same_machine(const End& a, const End& b) {
-  return a.family == b.family && a.family != AF_UNSPEC && std::ranges::equal(a.words, b.words);
+bool same_machine(const End& a, const End& b) { return a.family == b.family && std::ranges::equal(a.words, b.words); }
+
+std::set<ino_t> sockets_of(pid_t process) {
+  std::set<ino_t> inodes;
+  std::error_code gone;
+  std::filesystem::directory_iterator all(concat("/proc/", process, "/fd"), gone), end;
+  for (; !gone && all != end; all.increment(gone)) {
+    std::error_code closed;
+    std::string what = std::filesystem::read_symlink(all->path(), closed);
+    if (what.starts_with("socket:[")) inodes.insert(std::strtoul(what.c_str() + 8, nullptr, 10));
+  }
+  return inodes;
+}
+
+/// The other end of a connection, the socket's number, and since when no bytes have come.
+using Visit = std::function<void(const End& there, ino_t inode, std::chrono::milliseconds ago)>;
+
+void visit_tcp_socket(const nlmsghdr* message, const Visit& visit) {
+  const auto* one = static_cast<const inet_diag_msg*>(NLMSG_DATA(message));
+  End there{one->idiag_family};
+  std::ranges::copy(one->id.idiag_dst, there.words);
+  there = as_ipv4_where_it_is(there);
+  auto left = int(message->nlmsg_len - NLMSG_LENGTH(sizeof(*one)));
+  const auto* attribute = reinterpret_cast<const rtattr*>(one + 1);
+  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+    tcp_info info{};
+    if (attribute->rta_type != INET_DIAG_INFO) continue;
+    std::memcpy(&info, RTA_DATA(attribute), std::min(sizeof(info), size_t(RTA_PAYLOAD(attribute))));
+    visit(there, one->idiag_inode, std::chrono::milliseconds(info.tcpi_last_data_recv));
+  }
+}
+
+/// The established connections of this network, as the kernel tells them (man 7 sock_diag).
+void visit_tcp_sockets(int family, const Visit& visit) {
+  Socket kernel(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  struct {
+    nlmsghdr head;
+    inet_diag_req_v2 body;
+  } request{};
+  request.head = {sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 0, 0};
+  request.body.sdiag_family = uint8_t(family);
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_ext = 1 << (INET_DIAG_INFO - 1);
+  request.body.idiag_states = 1 << TCP_ESTABLISHED;
+  if (!kernel || send(kernel.descriptor(), &request, sizeof(request), 0) != ssize_t(sizeof(request))) return;
+  alignas(nlmsghdr) char bytes[32 << 10];
+  for (;;) {
+    auto left = int(recv(kernel.descriptor(), bytes, sizeof(bytes), 0));
+    if (left <= 0) return;
+    const auto* message = reinterpret_cast<const nlmsghdr*>(bytes);
+    for (; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+      if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return;
+      visit_tcp_socket(message, visit);
+    }
+  }
 }
 
 }  // namespace
@@ -119,20 +184,16 @@ std::string other_user(const Socket& socket) {
                 ", and without SHARDGRAD_JOB_TOKEN only one user's processes may meet");
 }
 
-std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket) {
+std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket, const std::vector<pid_t>& processes) {
   End there = theirs(socket);
+  if (there.family == AF_UNSPEC) return {};
+  std::set<ino_t> sockets;
+  for (pid_t process : processes) sockets.merge(sockets_of(process));
   std::optional<std::chrono::milliseconds> last;
-  std::error_code gone;
-  std::filesystem::directory_iterator all("/proc/self/fd", gone), end;
-  for (; !gone && all != end; all.increment(gone)) {
-    int descriptor = std::atoi(all->path().filename().c_str());
-    tcp_info info{};
-    socklen_t length = sizeof(info);
-    if (!same_machine(end_of(descriptor, getpeername), there)) continue;
-    if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    std::chrono::milliseconds ago(info.tcpi_last_data_recv);
-    last = std::min(last.value_or(ago), ago);
-  }
+  for (int family : {AF_INET, AF_INET6})  // a socket of both kinds has its IPv4 connections among those of IPv6
+    visit_tcp_sockets(family, [&](const End& end, ino_t inode, std::chrono::milliseconds ago) {
+      if (same_machine(end, there) && sockets.contains(inode)) last = std::min(last.value_or(ago), ago);
+    });
   return last;
 }
 

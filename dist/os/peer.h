@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <shardgrad/dist/os/sockets.h>
 
@@ -21,9 +22,9 @@ std::optional<uid_t> user_of_peer(const Socket& socket);
 /// Why the process at the other end may not take part in a job without a token: within this machine, it is another
 /// user's. Empty when it may.
 std::string other_user(const Socket& socket);
-/// How long ago bytes last came from the machine at the other end, through this or any other TCP connection of this
-/// process: an MPI's, too. Nothing where the system does not tell. Acknowledgements are not counted: a kernel sends
-/// them for processes that stand still.
-std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket);
+/// How long ago bytes last came from the machine at the other end, through any TCP connection of these processes of
+/// this machine: an MPI's, too. Nothing where there is none, or the system does not tell. Acknowledgements are not
+/// counted: a kernel sends them for processes that stand still.
+std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket, const std::vector<pid_t>& processes);
 
 }  // namespace shardgrad::dist

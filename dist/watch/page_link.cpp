@@ -109,9 +109,13 @@ void PageLink::note_beats() {
 }
 
 void PageLink::hear_data(Clock::time_point now) {
+  std::vector<pid_t> ranks;
+  int here = map_.node_rank(rank_);
+  for (int local = 0; local < map_.local_size(here); ++local)
+    ranks.push_back(page_.row(map_.global_rank(here, local)).pid.load());
   for (auto& connection : connections_) {
     if (!connection->far.socket || now - connection->heard < kBeatsAreLate) continue;
-    auto ago = last_arrival_from(connection->far.socket);
+    auto ago = last_arrival_from(connection->far.socket, ranks);
     if (!ago || now - *ago <= connection->heard + kBeatsEvery) continue;
     connection->heard = now - *ago;
     read_beats(*connection, connection->last_beats);

@@ -281,6 +281,7 @@ TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
 TEST(PageLinkSlow, DataThatArriveCountAsTheHeartbeatsThatAreLate) {
   ControlPage page = make_private_page(3);
   TcpPair link_to_it("127.0.0.2"), of_its_mpi("127.0.0.2");
+  page.row(0).pid.store(getpid());
   PageLink link(page, PretendedRank(0, {"a", "b", "b"}), far_end(std::move(link_to_it.here), 1));
   RankBits beats(3);
   beats.set(2);
