@@ -37,9 +37,10 @@ DType dtype_of_element(ElementType type) {
 // What lives as long as the memory is lent.
 struct Loan {
   Tensor tensor;
+  DeviceOf lies;
   std::array<int64_t, kMaxDims> shape{}, strides{};
 
-  Loan(const Tensor& lent, const char* holder) : tensor(lent.detach()) {
+  Loan(const Tensor& lent, const char* holder) : tensor(lent.detach()), lies(device_of(lent)) {
     int64_t step = 1;
     for (int d = tensor.ndim() - 1; d >= 0; --d) {
       shape[size_t(d)] = tensor.size(d);
@@ -48,10 +49,14 @@ struct Loan {
     }
     tensor.storage()->lease(holder);
   }
-  ~Loan() { tensor.storage()->end_lease(); }
+  // Who had it may not have waited for what it has queued on streams of its own.
+  ~Loan() {
+    if (lies.type == DeviceType::cuda) wait_for_gpu(lies.id);
+    tensor.storage()->end_lease();
+  }
   Loan(const Loan&) = delete;
   Array array() {
-    return {tensor.storage()->data(), device_of(tensor), tensor.ndim(), element_type(tensor.dtype()), shape.data(),
+    return {tensor.storage()->data(), lies,           tensor.ndim(), element_type(tensor.dtype()), shape.data(),
             strides.data(),           tensor.offset()};
   }
 };

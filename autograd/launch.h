@@ -110,6 +110,8 @@ template <class Parameter, class Argument> void note_operand(LaunchTrial::Call& 
     if (argument.tensor.defined()) call.outputs.push_back(argument.tensor);
   } else if constexpr (requires { argument.epilogue; }) {
     call.may_add &= argument.epilogue == decltype(argument.epilogue){};
+  } else if constexpr (OperandList<Argument>) {  // whose operands nobody compares
+    call.may_add = false;
   }
 }
 

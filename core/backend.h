@@ -76,6 +76,8 @@ std::unique_ptr<Backend> make_backend(Device device, Context& context);
 int cuda_device_count();
 /// Which of them a device `cuda` of the context is: that of its rank on this machine, and those after it.
 int cuda_number_of(Device device, const Context& context);
+/// Waits until a GPU, by the number that CUDA has for it, has run all that this process has given it, whoever did.
+void wait_for_gpu(int number) noexcept;
 /// Throws Error(missing) that says what is not there: CUDA in this build, a driver, a GPU, or code for that GPU.
 std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context);
 

@@ -12,10 +12,9 @@ namespace shardgrad::optim {
 /// What updates have gathered: flat ranges of one device and dtype.
 template <class Args> class GatheredUpdates {
  public:
-  /// Forgets what an update that failed has left.
+  /// Forgets what an update that failed has left. A launch may have the ranges of the last one still.
   void begin() {
-    if (ranges_.use_count() != 1) ranges_ = std::make_shared<Ranges>();  // a launch has the others still
-    ranges_->clear();
+    ranges_ = std::make_shared<Ranges>();
     first_ = {}, scale_ = {};
   }
   /// The kernel writes the run's copy and multiplies by its scale.

@@ -37,9 +37,10 @@ void Optimizer::update_runs(std::span<Run> runs) {
     SG_CHECK(!run.scale.defined(), name_,
              ": its update() did not multiply the gradient by Run::scale, and has changed ",
              "parameters without it; take_scale() of the Run that it is given, or let takes_scale() be false");
-    if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
   }
   end_updates();
+  for (const Run& run : runs)
+    if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
 }
 
 // A parameter's step counts once its first piece, which comes last, is updated.

@@ -53,9 +53,15 @@ nb::object stream_for(nb::handle object) {
 
 // Runs `take` on what the object lends, with the name that its capsule has to have afterwards.
 template <class Take> Tensor taken(nb::handle object, const Take& take) {
-  nb::object capsule = nb::borrow(object);
+  nb::object capsule = nb::borrow(object), stream = nb::none();
+  // Who was told no stream has made nothing wait.
+  auto ready = [&](auto* lent) {
+    Wait wait;
+    if (stream.is_none() && lent->array.device.type == dlpack::DeviceType::cuda) wait_for_gpu(lent->array.device.id);
+    return lent;
+  };
   if (nb::hasattr(object, "__dlpack__")) {
-    nb::object stream = stream_for(object);
+    stream = stream_for(object);
     try {
       capsule = object.attr("__dlpack__")("stream"_a = stream, "max_version"_a = nb::make_tuple(1, 0));
     } catch (const nb::python_error& error) {
@@ -65,21 +71,11 @@ template <class Take> Tensor taken(nb::handle object, const Take& take) {
     }
   }
   if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
-    return take(static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedName)), capsule,
+    return take(ready(static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedName))), capsule,
                 kVersionedUsed);
   SG_CHECK(PyCapsule_IsValid(capsule.ptr(), kName), "from_dlpack: a ", nb::type_name(object.type()).c_str(),
            " has no __dlpack__, or its tensor was taken before");
-  return take(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kName)), capsule, kUsed);
-}
-
-// A thread without a context has let the last tensor go, which knew no stream to wait for.
-void wait_for_gpu(dlpack::DeviceOf memory) {
-  if (memory.type != dlpack::DeviceType::cuda) return;
-  try {
-    enter_context();
-    context().backend(dlpack::device_of(memory)).compute().synchronize();
-  } catch (...) {  // NOLINT: the context has ended, or told its failure
-  }
+  return take(ready(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kName))), capsule, kUsed);
 }
 
 Tensor from_dlpack(nb::handle object) {
@@ -92,7 +88,6 @@ Tensor from_dlpack(nb::handle object) {
       ~Lease() {
         if (!lent || !nb::is_alive() || !lent->deleter) return;
         nb::gil_scoped_acquire gil;
-        if (!Context::current()) wait_for_gpu(lent->array.device);
         lent->deleter(lent);
       }
     };

@@ -12,26 +12,34 @@ inline constexpr Kind borrowed = named<"borrowed">;
 namespace shardgrad {
 namespace {
 
-// Memory that is somebody else's: it is handed out once.
+// Memory that is somebody else's: it is handed out once. What runs on a GPU may read it for a moment more.
 class BorrowedMemory final : public Allocator {
  public:
   BorrowedMemory(Device device, void* data, std::function<void()> done)
-      : Allocator(device), data_(data), done_(std::move(done)) {}
+      : Allocator(device),
+        data_(data),
+        done_(std::move(done)),
+        gpu_(device.kind == DeviceKind::cuda ? cuda_number_of(device, context()) : -1) {}
   ~BorrowedMemory() override {
     if (done_) done_();
   }
   MemoryBlock allocate(size_t bytes, Stream&) override { return {data_, bytes}; }
   void free(MemoryBlock, Stream& stream) noexcept override {
+    if (running_stream() == &stream) return;  // it is the stream's own work that drops it, after its use
     try {
       stream.synchronize();
-    } catch (...) {  // told by who waits for the stream next; after a fault nothing runs there
+    } catch (...) {  // told by who waits for the stream next
+      discard({});
     }
   }
-  void discard(MemoryBlock) noexcept override {}
+  void discard(MemoryBlock) noexcept override {
+    if (gpu_ >= 0) wait_for_gpu(gpu_);
+  }
 
  private:
   void* data_;
   std::function<void()> done_;
+  int gpu_;  // or none
 };
 
 TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }

@@ -58,7 +58,8 @@ Tensor tensor(const NestedNumbers& values);
 Tensor tensor(const NestedNumbers& values, TensorOptions options);
 /// A tensor on memory that somebody else made, with no copy: it is not freed but `done` is called when no tensor needs
 /// it. It is in the ledger as `borrowed`. Memory of a GPU is there for what its compute stream runs from now on; the
-/// last tensor that goes waits for that stream, and then calls `done`.
+/// last tensor that goes waits for that stream, or, where there is no context any more, for the whole GPU, and then
+/// calls `done`.
 Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::f32, std::function<void()> done = {},
                  Device device = kCpu);
 

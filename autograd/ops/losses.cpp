@@ -180,7 +180,7 @@ Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options)
   Pair pair = checked("kl_div", x, target);
   Tensor t = wide(pair.target), zero = zeros({}, {t.dtype(), t.device()});
   Tensor counts = t != 0, safe = where(counts, t, zero + 1);  // also NaN, which must not disappear
-  return reduce_elements("kl_div", where(counts, t * (log(safe) - wide(pair.x)), zero), options);
+  return reduce_elements("kl_div", where(counts, t * log(safe), zero) - t * wide(pair.x), options);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {

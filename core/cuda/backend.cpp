@@ -156,6 +156,12 @@ int cuda_number_of(Device device, const Context& context) {
   return ((local >= 0 ? local : context.rank()) + device.index) % std::max(cuda_device_count(), 1);
 }
 
+void wait_for_gpu(int number) noexcept {
+  use_gpu(number);
+  cudaDeviceSynchronize();
+  cudaGetLastError();  // a fault is told by who works there next
+}
+
 CudaSurvey survey_cuda() {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);

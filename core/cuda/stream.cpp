@@ -71,6 +71,8 @@ class CudaTail : public std::enable_shared_from_this<CudaTail> {
 
   Event record();
   Event mark();
+  /// An event with all work up to this ticket before it.
+  Event after(uint64_t ticket);
   /// The stream has done all its work, and goes.
   void end() {
     std::lock_guard lock(mutex_);
@@ -93,9 +95,9 @@ class CudaTail : public std::enable_shared_from_this<CudaTail> {
   // Work that is about to be queued may free memory before it is. It counts as queued before it ends, so whether there
   // is any comes first.
   bool is_now(const Last& last) const { return launching_ == 0 && last.event.state() && last.ticket == queued_; }
-  template <class State> Event noted(Ref<State> state, Last& last) {
+  template <class State> Event noted(Ref<State> state, uint64_t ticket, Last& last) {
     if (checker_) state->clock = checker_->record(id_);
-    last.event = Event(std::move(state));
+    last = {Event(std::move(state)), ticket};
     return last.event;
   }
   std::shared_ptr<CudaEventPool> pool_;
@@ -113,12 +115,12 @@ namespace {
 
 class CudaMark final : public Event::State {
  public:
-  explicit CudaMark(std::shared_ptr<CudaTail> tail) : tail_(std::move(tail)) {}
+  CudaMark(std::shared_ptr<CudaTail> tail, uint64_t ticket) : tail_(std::move(tail)), ticket_(ticket) {}
   bool done() const override { return stands_for().done(); }
   void host_wait() const override { stands_for().host_wait(); }
   Event stands_for() const override {
     std::lock_guard lock(mutex_);
-    if (tail_) event_ = tail_->record();
+    if (tail_) event_ = tail_->after(ticket_);
     tail_ = nullptr;
     return event_;
   }
@@ -126,6 +128,7 @@ class CudaMark final : public Event::State {
  private:
   mutable std::mutex mutex_;
   mutable std::shared_ptr<CudaTail> tail_;  // null once it has been asked
+  uint64_t ticket_;                         // of the last work that it stands after
   mutable Event event_;
 };
 
@@ -163,8 +166,16 @@ Event CudaTail::record() {
   std::lock_guard lock(mutex_);
   if (!stream_) return {};
   if (is_now(event_)) return event_.event;
-  event_.ticket = queued_;
-  return noted(make_ref<CudaEvent>(pool_, stream_, name_), event_);
+  uint64_t ticket = queued_;
+  return noted(make_ref<CudaEvent>(pool_, stream_, name_), ticket, event_);
+}
+
+Event CudaTail::after(uint64_t ticket) {
+  {
+    std::lock_guard lock(mutex_);
+    if (event_.event.state() && event_.ticket >= ticket) return event_.event;
+  }
+  return record();
 }
 
 Event CudaTail::mark() {
@@ -172,8 +183,8 @@ Event CudaTail::mark() {
   if (!stream_) return {};
   if (is_now(event_)) return event_.event;
   if (is_now(mark_)) return mark_.event;
-  mark_.ticket = queued_;
-  return noted(make_ref<CudaMark>(shared_from_this()), mark_);
+  uint64_t ticket = queued_;
+  return noted(make_ref<CudaMark>(shared_from_this(), ticket + uint64_t(launching_)), ticket, mark_);
 }
 
 CudaEventPool::~CudaEventPool() {

@@ -8,6 +8,7 @@ namespace shardgrad {
 
 int cuda_device_count() { return 0; }
 int cuda_number_of(Device device, const Context&) { return device.index; }
+void wait_for_gpu(int) noexcept {}
 
 CudaSurvey survey_cuda() { return {.why_not = "device cuda is not part of this build"}; }
 

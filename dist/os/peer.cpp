@@ -114,21 +114,31 @@ std::set<ino_t> sockets_of(pid_t process) {
   return inodes;
 }
 
-/// The other end of a connection, the socket's number, and since when no bytes have come.
-using Visit = std::function<void(const End& there, ino_t inode, std::chrono::milliseconds ago)>;
+/// What the kernel tells of a connection, as far as its tcp_info has it at this place (linux/tcp.h), which the C
+/// library's has not.
+struct Exchanged {
+  std::byte before[120];
+  uint64_t acknowledged, received;  // bytes
+};
+
+using Visit = std::function<void(const End& here, const End& there, ino_t socket, const Exchanged& bytes)>;
+
+End end_of(int family, const __be32* address, __be16 port) {
+  End end{family, {}, ntohs(port)};
+  std::copy_n(address, 4, end.words);
+  return as_ipv4_where_it_is(end);
+}
 
 void visit_tcp_socket(const nlmsghdr* message, const Visit& visit) {
   const auto* one = static_cast<const inet_diag_msg*>(NLMSG_DATA(message));
-  End there{one->idiag_family};
-  std::ranges::copy(one->id.idiag_dst, there.words);
-  there = as_ipv4_where_it_is(there);
   auto left = int(message->nlmsg_len - NLMSG_LENGTH(sizeof(*one)));
   const auto* attribute = reinterpret_cast<const rtattr*>(one + 1);
   for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
-    tcp_info info{};
-    if (attribute->rta_type != INET_DIAG_INFO) continue;
-    std::memcpy(&info, RTA_DATA(attribute), std::min(sizeof(info), size_t(RTA_PAYLOAD(attribute))));
-    visit(there, one->idiag_inode, std::chrono::milliseconds(info.tcpi_last_data_recv));
+    Exchanged bytes{};
+    if (attribute->rta_type != INET_DIAG_INFO || RTA_PAYLOAD(attribute) < sizeof(bytes)) continue;
+    std::memcpy(&bytes, RTA_DATA(attribute), sizeof(bytes));
+    visit(end_of(one->idiag_family, one->id.idiag_src, one->id.idiag_sport),
+          end_of(one->idiag_family, one->id.idiag_dst, one->id.idiag_dport), one->idiag_inode, bytes);
   }
 }
 
@@ -184,17 +194,19 @@ std::string other_user(const Socket& socket) {
                 ", and without SHARDGRAD_JOB_TOKEN only one user's processes may meet");
 }
 
-std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket, const std::vector<pid_t>& processes) {
-  End there = theirs(socket);
-  if (there.family == AF_UNSPEC) return {};
+std::optional<uint64_t> exchanged_with(const Socket& socket, const std::vector<pid_t>& processes) {
+  End this_end = mine(socket), other_end = theirs(socket);
+  if (other_end.family == AF_UNSPEC) return {};
   std::set<ino_t> sockets;
   for (pid_t process : processes) sockets.merge(sockets_of(process));
-  std::optional<std::chrono::milliseconds> last;
-  for (int family : {AF_INET, AF_INET6})  // a socket of both kinds has its IPv4 connections among those of IPv6
-    visit_tcp_sockets(family, [&](const End& end, ino_t inode, std::chrono::milliseconds ago) {
-      if (same_machine(end, there) && sockets.contains(inode)) last = std::min(last.value_or(ago), ago);
-    });
-  return last;
+  std::optional<uint64_t> sum;
+  auto add = [&](const End& here, const End& there, ino_t number, const Exchanged& bytes) {
+    if (!same_machine(there, other_end) || !sockets.contains(number)) return;
+    bool itself = here.port == this_end.port && there.port == other_end.port;
+    sum = sum.value_or(0) + bytes.received + (itself ? 0 : bytes.acknowledged);
+  };
+  for (int family : {AF_INET, AF_INET6}) visit_tcp_sockets(family, add);
+  return sum;
 }
 
 }  // namespace shardgrad::dist

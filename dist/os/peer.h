@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +22,10 @@ std::optional<uid_t> user_of_peer(const Socket& socket);
 /// Why the process at the other end may not take part in a job without a token: within this machine, it is another
 /// user's. Empty when it may.
 std::string other_user(const Socket& socket);
-/// How long ago bytes last came from the machine at the other end, through any TCP connection of these processes of
-/// this machine: an MPI's, too. Nothing where there is none, or the system does not tell. Acknowledgements are not
-/// counted: a kernel sends them for processes that stand still.
-std::optional<std::chrono::milliseconds> last_arrival_from(const Socket& socket, const std::vector<pid_t>& processes);
+/// How many bytes these processes of this machine have received from the machine at the other end, or sent to it and it
+/// has acknowledged, through any TCP connection: an MPI's, too. Of `socket` itself only those received: a kernel
+/// acknowledges a heartbeat for a process that stands still, of others' data only until its window is full. Nothing
+/// where there is no such connection, or the system does not tell.
+std::optional<uint64_t> exchanged_with(const Socket& socket, const std::vector<pid_t>& processes);
 
 }  // namespace shardgrad::dist

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include <shardgrad/core/error.h>
@@ -28,11 +29,12 @@ struct PageLink::Connection {
   Connection(Far far, int machine, int ranks)
       : far(std::move(far)), machine(machine), beats(ranks), last_beats(ranks) {}
   Far far;
-  int machine;                // the other end's
-  PageNews::Told told;        // the number of the last news it was told
-  RankBits beats;             // that it has not been told
-  RankBits last_beats;        // that came from there
-  Clock::time_point heard{};  // when they, or data, came
+  int machine;                        // the other end's
+  PageNews::Told told;                // the number of the last news it was told
+  RankBits beats;                     // that it has not been told
+  RankBits last_beats;                // that came from there
+  Clock::time_point heard{};          // when they came
+  std::optional<uint64_t> exchanged;  // while they are late, how many bytes had been at the last look
   std::string outbox, inbox;
   bool beats_wait = false, cause_known = false, farewell = false;
 
@@ -114,11 +116,12 @@ void PageLink::hear_data(Clock::time_point now) {
   for (int local = 0; local < map_.local_size(here); ++local)
     ranks.push_back(page_.row(map_.global_rank(here, local)).pid.load());
   for (auto& connection : connections_) {
-    if (!connection->far.socket || now - connection->heard < kBeatsAreLate) continue;
-    auto ago = last_arrival_from(connection->far.socket, ranks);
-    if (!ago || now - *ago <= connection->heard + kBeatsEvery) continue;
-    connection->heard = now - *ago;
-    read_beats(*connection, connection->last_beats);
+    std::optional<uint64_t> bytes;
+    if (connection->far.socket && now - connection->heard >= kBeatsAreLate)
+      bytes = exchanged_with(connection->far.socket, ranks);
+    if (bytes && connection->exchanged && bytes != connection->exchanged)
+      read_beats(*connection, connection->last_beats);
+    connection->exchanged = bytes;
   }
 }
 

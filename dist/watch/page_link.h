@@ -11,9 +11,10 @@
 // (dist/bootstrap/reception.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
 // without a farewell has failed, and ends the job by name.
 //
-// On a slow cable heartbeats stand in line behind the program's own data, which an MPI may queue by the megabyte. While
-// those data arrive the other machine is there: each arrival that the kernel knows of counts as the heartbeats that are
-// late. A machine that is stopped, or whose cable is cut, sends no data either.
+// On a slow cable heartbeats stand in line behind the program's own data, which an MPI queues by the megabyte, or wait
+// for acknowledgements that do. While those data go on, in either direction, the other machine is there: what the
+// kernel says of them counts as the heartbeats that are late. A machine that is stopped, or whose cable is cut,
+// exchanges nothing.
 
 #include <atomic>
 #include <memory>

@@ -167,12 +167,11 @@ void Plan::run(cublasLtHandle_t handle, const Launch& how, const Call& call) {
   if (!usable()) return;
   set_addresses(call);
   if (offers_.size() > 1) keep_fastest(handle, how, call);
-  if (!usable()) return;
   check(queue(handle, how, call, offers_[0], call.c.data), "product");
 }
 
 // Each once before, for what a first call does beside; into other memory, for the result's may be added to. One that
-// refuses is no offer.
+// refuses is no offer; where all do, the first one's reason is told.
 void Plan::keep_fastest(cublasLtHandle_t handle, const Launch& how, const Call& call) {
   constexpr int kTimes = 3;
   Workspace result(launching_device(), call.c.bytes());
@@ -190,6 +189,7 @@ void Plan::keep_fastest(cublasLtHandle_t handle, const Launch& how, const Call& 
     timer->stop();
     if (double seconds = timer->seconds(); seconds < least) least = seconds, fastest = {offer};
   }
+  if (fastest.empty()) fastest = {offers_[0]};
   offers_ = std::move(fastest);
 }
 

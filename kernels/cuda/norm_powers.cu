@@ -137,8 +137,9 @@ void norm_powers(const Launch& how, kernels::NormRanges ranges, double p) {
   static_assert(kernels::kNormBlock == 32 && kernels::kNormNode == 32 * kPieces * kPiece,
                 "a block is a warp's, a node is 32 times what a warp joins");
   for (const kernels::NormRange& range : *ranges)
-    SG_ASSERT(range.width == kernels::kNormBlock || range.width == kernels::kNormNode, "norm_powers: width ",
-              range.width);
+    SG_ASSERT((range.width == kernels::kNormBlock || range.width == kernels::kNormNode) &&
+                  range.x.dtype == ranges->front().x.dtype,
+              "norm_powers: ", range.x.dtype, " beside ", ranges->front().x.dtype, ", width ", range.width);
   dispatch_floats(ranges->front().x.dtype, [&]<class T>() {
     if (std::isinf(p))
       launch_powers<Max, Magnitude, T>(how, ranges, p);

@@ -105,6 +105,12 @@ template <class Args, class Visitor> void dispatch_types(const UpdateRanges<Args
   DType dtype = ranges->front().p.dtype, narrow = DType::bf16;
   for (const UpdateRange<Args>& range : *ranges)
     if (range.copy.defined()) narrow = range.copy.dtype;
+  for (const UpdateRange<Args>& range : *ranges)
+    range.for_each_operand([&](const auto& operand) {
+      bool fits = operand.dtype == dtype || (operand.data == range.copy.data && operand.dtype == narrow);
+      SG_ASSERT(!operand.defined() || fits, "ranges of ", dtype, ", whose copies have ", narrow, ", and of ",
+                operand.dtype);
+    });
   SG_ASSERT(size_of(narrow) < size_of(dtype), "a copy of ", dtype, " in ", narrow);
   dispatch_floats(dtype, [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>)

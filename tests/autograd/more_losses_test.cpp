@@ -25,6 +25,8 @@ TEST_F(MoreLosses, AreThoseOfPyTorch) {
   expect(huber_loss(x, t, 0.5), 0.375);
   expect(kl_div(log_softmax(logits), softmax(logits * 2)), 0.022349354892150928);
   EXPECT_TRUE(std::isnan(kl_div(tensor({-1., -1.}), tensor({0.5, NAN})).item())) << "what is not a number stays";
+  EXPECT_TRUE(std::isnan(kl_div(tensor({-1., NAN}), tensor({0.5, 0.})).item())) << "also where its share is 0";
+  EXPECT_EQ(kl_div(tensor({-1., -3.}), tensor({1., 0.})).item(), 0.5) << "0 log 0 is 0";
   expect(nll_loss(log_softmax(logits), labels), 2.175040823834186);
   expect(cross_entropy(logits, labels, ClassOptions{}), 2.175040823834186);
   expect(cross_entropy(logits, labels, ClassOptions{.label_smoothing = 0.1}), 2.1583741571675192);

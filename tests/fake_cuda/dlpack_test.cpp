@@ -7,6 +7,8 @@
 #include <shardgrad/core/context.h>
 
 #include <array>
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -65,6 +67,74 @@ TEST_F(FakeCudaDlpack, BorrowedMemoryIsReadWhereItIsAndGivenBackWhenTheGpuIsDone
     EXPECT_FALSE(theirs.given_back);
   }
   EXPECT_TRUE(theirs.given_back && done) << "not before what is queued has run";
+}
+
+// Work of another library, on a stream of its own, or of a context that is no more.
+struct TheirWork {
+  TheirWork() : own(true) { cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0); }
+  explicit TheirWork(cudaStream_t of_others) : stream(of_others) {}
+  ~TheirWork() {
+    if (own) cudaStreamDestroy(stream);
+  }
+  void begin() {
+    fake_cuda::launch(stream, [this] { std::this_thread::sleep_for(50ms), done = true; });
+  }
+  cudaStream_t stream = nullptr;
+  std::atomic<bool> done = false;
+  bool own = false;
+};
+
+// PyTorch gives it back when the host is through with it, not its stream.
+TEST_F(FakeCudaDlpack, LentMemoryIsUsedAgainOnceAllIsRunThatMayReadIt) {
+  Context context({.device = kCuda});
+  TheirWork work;
+  dlpack::Versioned* lent = dlpack::lend(from_vector<float>({1, 2}, {2}).to(kCuda));
+  for (bool here : {true, false}) {
+    dlpack::Versioned* one = here ? dlpack::lend(from_vector<float>({1, 2}, {2}).to(kCuda)) : lent;
+    work.done = false;
+    work.begin();
+    if (here)
+      one->deleter(one);
+    else
+      std::thread([&] { one->deleter(one); }).join();  // one without a context
+    EXPECT_TRUE(work.done) << here;
+  }
+}
+
+TEST_F(FakeCudaDlpack, BorrowedMemoryIsGivenBackAfterAllThatReadsItAlsoWhereNoContextIs) {
+  Theirs theirs(0);
+  TheirWork work;
+  Tensor x;
+  {
+    Context context({.device = kCuda});
+    x = dlpack::borrow(&theirs.lent);
+  }
+  work.begin();
+  x = Tensor();
+  EXPECT_TRUE(theirs.given_back && work.done);
+}
+
+TEST_F(FakeCudaDlpack, BorrowedMemoryIsGivenBackAfterAllThatReadsItAlsoWhereTheJobHasFailed) {
+  Context context({.device = kCuda});
+  Theirs theirs(0);
+  Tensor x = dlpack::borrow(&theirs.lent);
+  Stream& compute = context.backend(kCuda).compute();
+  TheirWork work{static_cast<cudaStream_t>(compute.native())};
+  compute.run("reads it", [&] { work.begin(); });
+  context.abort(std::make_exception_ptr(Error(ErrorKind::rank_failed, "another rank failed")));
+  x = Tensor();
+  EXPECT_TRUE(theirs.given_back && work.done);
+}
+
+TEST_F(FakeCudaDlpack, WhatAStreamsOwnWorkDropsIsNotWaitedForThere) {
+  Context context({.device = kCuda});
+  Theirs theirs(0);
+  auto stream = make_thread_stream(context, "own");
+  Tensor x = dlpack::borrow(&theirs.lent);
+  auto last = std::make_shared<Tensor>(std::move(x));
+  stream->run("drop", [last = std::move(last)]() mutable { last.reset(); });
+  stream->synchronize();
+  EXPECT_TRUE(theirs.given_back);
 }
 
 TEST_F(FakeCudaDlpack, AGpuHasTheNumberThatOtherLibrariesKnowItBy) {

@@ -256,7 +256,7 @@ static cudaError_t take(size_t bytes, void** data) {
 }
 
 static cudaError_t give(void* data) {
-  synchronize_all();
+  fake_cuda::synchronize_all();
   State& s = state();
   std::lock_guard lock(s.mutex);
   auto it = s.blocks.find(reinterpret_cast<uintptr_t>(data));
@@ -429,6 +429,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->wait(stream->newest());
   return enter("cudaStreamSynchronize");
+}
+cudaError_t cudaDeviceSynchronize() {
+  fake_cuda::synchronize_all();
+  return enter("cudaDeviceSynchronize");
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*call)(void*), void* data) {
   cudaError_t error = enter("cudaLaunchHostFunc");

@@ -140,6 +140,7 @@ Batch DataLoader::get(int64_t epoch, int64_t step) {
   constexpr size_t kWorthAThread = 64 << 10;
   if (step + 1 < batches() && size_in_bytes(batch) >= kWorthAThread) begin_to_read(epoch, step + 1);
   if (options_.device != kCpu) upload(batch.fields);
+  if (step + 1 == batches()) uploaded_.clear();  // what comes next waits for the end of an epoch anyway
   return batch;
 }
 

@@ -278,7 +278,7 @@ TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
 }
 
 // A slow cable: heartbeats stand in line behind data, of which some arrive.
-TEST(PageLinkSlow, DataThatArriveCountAsTheHeartbeatsThatAreLate) {
+TEST(PageLinkSlow, DataThatGoOnCountAsTheHeartbeatsThatAreLate) {
   ControlPage page = make_private_page(3);
   TcpPair link_to_it("127.0.0.2"), of_its_mpi("127.0.0.2");
   page.row(0).pid.store(getpid());
