@@ -149,7 +149,7 @@ template <size_t N> class Accesses {
     if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>) {
       if (operand.defined()) add({operand.data, operand.bytes(), std::is_same_v<Operand, OutView>});
     } else if constexpr (OperandList<Operand>) {
-      for (const auto& each : *operand) each.for_each_operand([this](const auto& one) { note(one); });
+      for (const auto& each : *operand) each.for_each_operand([&](const auto& one) { this->note(one); });
     }
   }
   std::span<const Access> all() {

@@ -160,7 +160,7 @@ void visit_tcp_sockets(int family, const Visit& visit) {
     auto left = int(recv(kernel.descriptor(), bytes, sizeof(bytes), 0));
     if (left <= 0) return;
     const auto* message = reinterpret_cast<const nlmsghdr*>(bytes);
-    for (; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+    for (; left > 0 && NLMSG_OK(message, unsigned(left)); message = NLMSG_NEXT(message, left)) {
       if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return;
       visit_tcp_socket(message, visit);
     }

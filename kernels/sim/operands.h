@@ -31,7 +31,7 @@ class Operands {
   void note(const OutView& view);
   template <class T> void note(const T& other) {  // a list of operands, or a scalar
     if constexpr (OperandList<T>)
-      for (const auto& each : *other) each.for_each_operand([this](const auto& one) { note(one); });
+      for (const auto& each : *other) each.for_each_operand([&](const auto& one) { this->note(one); });
   }
   void add(const void* begin, size_t bytes, bool writable, const char* what, DType dtype = DType::u8);
   void remove(const void* begin);
