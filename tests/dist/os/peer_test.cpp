@@ -24,7 +24,7 @@ bool grows(const Socket& socket, uint64_t before) {
   return exchanged(socket) > before;
 }
 
-void write(const Socket& socket) {
+void send_data(const Socket& socket) {
   std::string data = "data of another library";
   ASSERT_TRUE(socket.write_some(data));
   ASSERT_TRUE(data.empty());
@@ -34,10 +34,10 @@ TEST(Peer, DataThatCameOrWereTakenThroughAnyConnectionWithAMachineAreCounted) {
   TcpPair quiet("127.0.0.2"), busy("127.0.0.2");
   uint64_t before = exchanged(quiet.here);
   EXPECT_FALSE(grows(quiet.here, before));
-  write(busy.there);
+  send_data(busy.there);
   EXPECT_TRUE(grows(quiet.here, before));
   before = exchanged(quiet.here);
-  write(busy.here);
+  send_data(busy.here);
   EXPECT_TRUE(grows(quiet.here, before)) << "the other end has taken them";
 }
 
@@ -45,16 +45,16 @@ TEST(Peer, DataThatCameOrWereTakenThroughAnyConnectionWithAMachineAreCounted) {
 TEST(Peer, OfTheConnectionItselfOnlyWhatCameIsCounted) {
   TcpPair pair("127.0.0.4");
   uint64_t before = exchanged(pair.here);
-  write(pair.here);
+  send_data(pair.here);
   EXPECT_FALSE(grows(pair.here, before));
-  write(pair.there);
+  send_data(pair.there);
   EXPECT_TRUE(grows(pair.here, before));
 }
 
 TEST(Peer, DataOfOtherMachinesAreNotCounted) {
   TcpPair quiet("127.0.0.2"), busy("127.0.0.3");
   uint64_t before = exchanged(quiet.here);
-  write(busy.there);
+  send_data(busy.there);
   EXPECT_FALSE(grows(quiet.here, before));
 }
 
@@ -64,7 +64,7 @@ TEST(Peer, OnlyConnectionsOfTheseProcessesAreCounted) {
   uint64_t before = exchanged(ours.here);
   Child rank([] {
     TcpPair its("127.0.0.5");
-    write(its.there);
+    send_data(its.there);
     pause();
   });
   EXPECT_FALSE(grows(ours.here, before));
