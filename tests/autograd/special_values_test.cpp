@@ -1,59 +1,19 @@
 // NaN, infinities, zeros, subnormals and large numbers give what PyTorch gives in f32, and so do their gradients:
 // special_values.py wrote them. What is different is listed below, and told in docs/from-pytorch.md.
 
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <regex>
-#include <set>
-#include <sstream>
 
 #include <source_folder.h>
-#include <tests/autograd/program_layers.h>
+#include <tests/autograd/special_values.h>
 
 namespace shardgrad::test::programs {
 namespace {
 
-using Numbers = std::vector<double>;
-
-Numbers numbers_in(const json& text) {
-  Numbers numbers;
-  std::istringstream words(text.get<std::string>());
-  for (std::string word; words >> word;) numbers.push_back(std::strtod(word.c_str(), nullptr));
-  return numbers;
-}
-
-// A result, or the gradient of an input, on one line of the file.
-struct Values {
-  std::string what;
-  Numbers actual, expected;
-};
-
-std::vector<Values> tried(const Steps& steps, const json& line) {
-  Args inputs;
-  for (size_t i = 0; i < line["inputs"].size(); ++i) {
-    Tensor x = from_vector(numbers_in(line["inputs"][i]), shape_of(line["shapes"][i]), DType::f64).to(DType::f32);
-    inputs.push_back(x.set_requires_grad());
-  }
-  Tensor y = steps.at(line["step"])(inputs, line["numbers"]);
-  std::vector<Values> all{{"result", values(y), numbers_in(line["result"])}};
-  EXPECT_EQ(y.requires_grad(), line.contains("gradients")) << line["step"];
-  if (!y.requires_grad()) return all;
-  std::vector<float> upstream;
-  for (int64_t i = 0; i < y.numel(); ++i) upstream.push_back(1 + float(i % 4) / 4);
-  y.backward(from_vector(upstream, y.shape()));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    all.push_back({concat("gradient ", i), values(inputs[i].grad()), numbers_in(line["gradients"][i])});
-  return all;
-}
-
-// A zero of a result has a sign. What is below the smallest normal number may be 0.
 bool same(double actual, double expected, bool signs) {
-  if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
-  if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
-  if (signs && expected == 0 && actual == 0) return std::signbit(actual) == std::signbit(expected);
-  return std::abs(actual - expected) <= 1e-5 * std::abs(expected) + 0x1p-126;
+  return programs::same(actual, expected, signs, 1e-5 * std::abs(expected));
 }
 
 // "pow gradient 0 of -2 0", or "power 0.5 result of 3", by the inputs that element i is made of.
@@ -78,7 +38,7 @@ struct Difference {
   const char *pattern, *ours, *words;
 };
 constexpr Difference kDifferences[] = {
-    {"(abs|elu) gradient 0 of nan", "nan", "**At NaN** `abs` and `elu` have"},
+    {"(abs|elu) gradient 0 of nan", "nan", "**At NaN** `abs`, `l1_loss` and `elu` have"},
     {"amax gradient 0 of .*nan.*", "0 0 1.5 0.625 0 0.625", "`amax` and `amin` give the gradient to NaN"},
     {"amin gradient 0 of .*nan.*", "0 0 1.5 0.625 0 0.625", "`amax` and `amin` give the gradient to NaN"},
     {"clamp 1\\.5 -1\\.5 gradient 0 of -?1\\.5", "1.25 1.5", "**At a bound of `clamp`**"},
