@@ -158,7 +158,7 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
   if (!elsewhere.empty() && !closed) return elsewhere;
   if (!idle_text.empty()) return idle_text;
   if (row.state.load() == RankState::absent) return "not started";
-  return row.used_lanes().empty() ? "before its first collective" : "in none of its groups";
+  return row.used_lanes().empty() ? "before the first collective" : "in none of its groups";
 }
 
 // A sentence has room for its remedy, too, however many ranks it tells of.
