@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the batch files of scripts/slurm on a SLURM of one node. Exit code 77 where SLURM cannot run.
+"""Runs the batch files of scripts/slurm on a SLURM of one node, or of two. Exit code 77 where SLURM cannot run.
 
     slurm.py PROGRAM CASE      CASE is a function below, perhaps with a batch file: trains:mpirun
 """
+import json
 import re
 import sys
 import tempfile
@@ -16,9 +17,9 @@ SMALL = ["configs/fashion_mnist.json", "--set", "model.layers=[784,16,10]", "--s
          "log_interval=20", "--set"]
 
 
-def on_slurm(words):
-    run = call([str(ROOT / "scripts/slurm/one-node"), *map(str, words)], ROOT_MAY)
-    if run.returncode == 3 and "scripts/slurm/one-node: " in run.stderr:
+def on_slurm(words, nodes=1):
+    run = call([str(ROOT / "scripts/slurm/here"), "--nodes", str(nodes), *map(str, words)], ROOT_MAY)
+    if run.returncode == 3 and "scripts/slurm/here: " in run.stderr:
         print(run.stderr)
         sys.exit(77)
     return run
@@ -47,6 +48,23 @@ def trains(kind):
         run.all += out
         expect(run.returncode == 0 and DONE.fullmatch(out.splitlines()[-1]), run)
         expect(re.search(r"ranks +4 ", out), run)
+
+
+def trains_on_two_nodes(kind):
+    """Which MPI connects, and ends with the bits of four ranks of one machine."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = batch(kind, folder, [*SMALL, "epochs=1"])
+        run = on_slurm([words[0], "--nodes=2", "--ntasks-per-node=2", *words[1:]], nodes=2)
+        out = (folder / "out").read_text() if (folder / "out").exists() else ""
+        run.all += out
+        expect(run.returncode == 0 and DONE.fullmatch(out.splitlines()[-1]), run)
+        about = json.loads((folder / "runs/job-1/about.json").read_text())
+        expect((about["transport"], about["host"], about["ranks"]) == ("mpi", "node1", 4), run)
+        here = call([sys.argv[1], "launch", "-n", "4", "--by", "local", "--threads", "1", "train", str(ROOT / SMALL[0]), *SMALL[1:], "epochs=1",
+                     "--set", f"runs={folder}/here"])
+        hashes = [re.search(r"^saved step 235 in .*, hash (\w+)$", text, re.M) for text in (out, here.stdout)]
+        expect(here.returncode == 0 and all(hashes) and hashes[0][1] == hashes[1][1], here)
 
 
 def is_saved_when_time_is_nearly_up_and_goes_on(kind):
