@@ -18,6 +18,21 @@ template <class M> void drop(PyObject* capsule, const char* name) {
   if (lent->deleter) lent->deleter(lent);
 }
 
+// Memory of a GPU is given back once that has run all there is, for which other threads need not wait.
+template <class M> M* given_back_without_gil(M* lent) {
+  if (lent->array.device.type != dlpack::DeviceType::cuda) return lent;
+  auto ours = std::make_unique<M>(*lent);
+  ours->owner = lent;
+  ours->deleter = [](M* self) {
+    auto* inner = static_cast<M*>(self->owner);
+    delete self;
+    std::optional<nb::gil_scoped_release> released;
+    if (nb::is_alive() && PyGILState_Check()) released.emplace();
+    inner->deleter(inner);
+  };
+  return ours.release();
+}
+
 nb::object capsule_of(dlpack::Versioned* lent) {
   return nb::steal(
       PyCapsule_New(lent, kVersionedName, [](PyObject* capsule) { drop<dlpack::Versioned>(capsule, kVersionedName); }));
@@ -32,7 +47,7 @@ nb::object dlpack_of(const Tensor& x, nb::handle, std::optional<std::pair<int, i
   auto capsule = [&](const auto& lend) {
     auto* lent = [&] {
       Wait wait;
-      return lend(copy.value_or(false) ? clone(x.detach()) : x);
+      return given_back_without_gil(lend(copy.value_or(false) ? clone(x.detach()) : x));
     }();
     return capsule_of(lent);
   };

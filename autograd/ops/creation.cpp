@@ -25,7 +25,7 @@ class BorrowedMemory final : public Allocator {
   }
   MemoryBlock allocate(size_t bytes, Stream&) override { return {data_, bytes}; }
   void free(MemoryBlock, Stream& stream) noexcept override {
-    if (running_stream() == &stream) return;  // it is the stream's own work that drops it, after its use
+    if (running_stream() == &stream) return discard({});  // its own work drops it, and would wait for itself
     try {
       stream.synchronize();
     } catch (...) {  // told by who waits for the stream next

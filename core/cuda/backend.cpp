@@ -157,9 +157,11 @@ int cuda_number_of(Device device, const Context& context) {
 }
 
 void wait_for_gpu(int number) noexcept {
+  int before = number;
+  cudaGetDevice(&before);  // it is the caller's to choose
   use_gpu(number);
-  cudaDeviceSynchronize();
-  cudaGetLastError();  // a fault is told by who works there next
+  if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();  // a fault is told by who works there next
+  use_gpu(before);
 }
 
 CudaSurvey survey_cuda() {

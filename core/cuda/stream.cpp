@@ -91,13 +91,14 @@ class CudaTail : public std::enable_shared_from_this<CudaTail> {
   struct Last {
     Event event;
     uint64_t ticket = 0;
+    bool between = false;  // when it was recorded, nobody was about to queue work: all up to the ticket is before it
   };
   // Work that is about to be queued may free memory before it is. It counts as queued before it ends, so whether there
   // is any comes first.
   bool is_now(const Last& last) const { return launching_ == 0 && last.event.state() && last.ticket == queued_; }
   template <class State> Event noted(Ref<State> state, uint64_t ticket, Last& last) {
     if (checker_) state->clock = checker_->record(id_);
-    last = {Event(std::move(state)), ticket};
+    last = {Event(std::move(state)), ticket, false};
     return last.event;
   }
   std::shared_ptr<CudaEventPool> pool_;
@@ -166,14 +167,17 @@ Event CudaTail::record() {
   std::lock_guard lock(mutex_);
   if (!stream_) return {};
   if (is_now(event_)) return event_.event;
+  bool between = launching_ == 0;
   uint64_t ticket = queued_;
-  return noted(make_ref<CudaEvent>(pool_, stream_, name_), ticket, event_);
+  Event event = noted(make_ref<CudaEvent>(pool_, stream_, name_), ticket, event_);
+  event_.between = between;
+  return event;
 }
 
 Event CudaTail::after(uint64_t ticket) {
   {
     std::lock_guard lock(mutex_);
-    if (event_.event.state() && event_.ticket >= ticket) return event_.event;
+    if (event_.event.state() && event_.between && event_.ticket >= ticket) return event_.event;
   }
   return record();
 }
@@ -183,8 +187,9 @@ Event CudaTail::mark() {
   if (!stream_) return {};
   if (is_now(event_)) return event_.event;
   if (is_now(mark_)) return mark_.event;
+  auto launching = uint64_t(launching_);  // before what is queued: who ends meanwhile counts twice, and none is missed
   uint64_t ticket = queued_;
-  return noted(make_ref<CudaMark>(shared_from_this(), ticket + uint64_t(launching_)), ticket, mark_);
+  return noted(make_ref<CudaMark>(shared_from_this(), ticket + launching), ticket, mark_);
 }
 
 CudaEventPool::~CudaEventPool() {

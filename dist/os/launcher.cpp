@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -14,12 +15,29 @@
 namespace shardgrad::dist {
 namespace {
 
+std::string first_line(pid_t pid, const char* file) {
+  std::ifstream text("/proc/" + std::to_string(pid) + "/" + file);
+  std::string line;
+  std::getline(text, line);
+  return line;
+}
+
 bool is_launcher_of_one_job(pid_t pid) {
   static constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun"};
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-  std::string name;
-  std::getline(file, name);
-  return std::ranges::find(kNames, name) != std::end(kNames);
+  return std::ranges::find(kNames, first_line(pid, "comm")) != std::end(kNames);
+}
+
+pid_t parent_of(pid_t pid) {
+  std::string line = first_line(pid, "stat");
+  size_t name_ends = line.rfind(')');  // "4711 (a name) S 4710 …"
+  return name_ends + 4 < line.size() ? pid_t(std::atoi(line.c_str() + name_ends + 4)) : 0;
+}
+
+// Between it and this process there may be a script.
+pid_t launcher_above() {
+  pid_t pid = getppid();
+  while (pid > 1 && !is_launcher_of_one_job(pid)) pid = parent_of(pid);
+  return pid > 1 ? pid : 0;
 }
 
 // SIGTERM would only make it ask the machine that is gone.
@@ -37,9 +55,10 @@ bool is_launcher_of_one_job(pid_t pid) {
 }  // namespace
 
 void end_launcher_after(std::chrono::milliseconds patience) {
-  pid_t parent = getppid();
-  ProcessWatch launcher(parent);
-  if (launcher.descriptor() < 0 || !is_launcher_of_one_job(parent) || getppid() != parent) return;
+  pid_t pid = launcher_above();
+  if (pid == 0) return;
+  ProcessWatch launcher(pid);
+  if (launcher.descriptor() < 0 || launcher_above() != pid) return;
   if (fork() == 0) wait_and_kill(launcher, patience);
 }
 

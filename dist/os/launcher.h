@@ -6,9 +6,9 @@
 
 namespace shardgrad::dist {
 
-/// Leaves a process behind that kills this process's parent and all that it has started, ssh included, if the parent is
-/// still there after `patience`. Only mpirun and Open MPI's daemon of one job are killed: other parents stay, as a
-/// shell, SLURM, or a daemon of many jobs. To be called once the job has failed.
+/// Leaves a process behind that kills what has launched this process, and all that it has started, ssh included, if it
+/// is still there after `patience`: the nearest mpirun or Open MPI's daemon of one job above this process. Nothing else
+/// is killed: not SLURM's, nor a daemon of many jobs. To be called once the job has failed.
 void end_launcher_after(std::chrono::milliseconds patience);
 
 }  // namespace shardgrad::dist

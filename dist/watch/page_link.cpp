@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 50ms, kBeatsEvery = 1000ms;
 /// Heartbeats of another machine are late after this.
-constexpr auto kBeatsAreLate = 3000ms;
+constexpr auto kBeatsAreLate = 1500ms;
 /// Read at once, so that no inbox grows.
 constexpr size_t kReadAtOnce = 16 << 10;
 
@@ -119,7 +119,7 @@ void PageLink::hear_data(Clock::time_point now) {
     std::optional<uint64_t> bytes;
     if (connection->far.socket && now - connection->heard >= kBeatsAreLate)
       bytes = exchanged_with(connection->far.socket, ranks);
-    if (bytes && connection->exchanged && bytes != connection->exchanged)
+    if (bytes && connection->exchanged && *bytes > *connection->exchanged)
       read_beats(*connection, connection->last_beats);
     connection->exchanged = bytes;
   }

@@ -167,6 +167,49 @@ TEST_F(BackendCuda, AMarkIsRecordedByWhoAsksAndHasHappenedWhenItsStreamHasGone) 
   EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), 1);
 }
 
+// Work may free memory before it is queued itself, and another thread may queue and record meanwhile.
+TEST_F(BackendCuda, AMarkMadeWithinWorkStandsAfterThatWork) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  auto native = static_cast<cudaStream_t>(compute.native());
+  std::atomic<bool> go{false};
+  Event mark;
+  compute.run("frees first", [&] {
+    mark = compute.mark();
+    std::thread([&] {
+      ContextScope scope(context);
+      queue(compute, "other", [] {});
+      compute.record();
+    }).join();
+    fake_cuda::launch(native, [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+  });
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(mark.done());
+  go = true;
+  mark.host_wait();
+}
+
+TEST_F(BackendCuda, AnEventThatStandsAfterAMarkStandsForIt) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  queue(compute, "one", [] {});
+  Event mark = compute.mark();
+  queue(compute, "two", [] {});
+  Event later = compute.record();
+  int64_t recorded = fake_cuda::calls("cudaEventRecord");
+  mark.host_wait();
+  EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), recorded);
+  std::atomic<bool> go{false};
+  queue(compute, "three", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  EXPECT_FALSE(compute.mark().done()) << "that one is not after it";
+  go = true;
+  compute.synchronize();
+}
+
 TEST_F(BackendCuda, TransfersGoFirstWhereComputeTakesAllRoom) {
   Context context({.device = kCuda});
   Backend& gpu = context.backend(kCuda);

@@ -16,9 +16,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A process of this name whose two children are a rank, which asks for its end and ends, and what stands for ssh.
+/// A process of this name whose two children are a rank, which asks for its end and ends, and what stands for ssh. The
+/// rank may be the child of a script.
 struct Launcher {
-  explicit Launcher(const char* name) : ends_(pipe_ends()), process_([&] { launch(name); }), watch_(process_.pid()) {
+  explicit Launcher(const char* name, const char* script = nullptr)
+      : ends_(pipe_ends()), process_([&] { launch(name, script); }), watch_(process_.pid()) {
     close(ends_[1]);
     EXPECT_EQ(read(ends_[0], &ssh_, sizeof(ssh_)), ssize_t(sizeof(ssh_)));
   }
@@ -43,7 +45,7 @@ struct Launcher {
     EXPECT_EQ(pipe(ends.data()), 0);
     return ends;
   }
-  void launch(const char* name) {
+  void launch(const char* name, const char* script) {
     prctl(PR_SET_NAME, name);
     pid_t ssh = fork();
     if (ssh == 0) {
@@ -51,7 +53,12 @@ struct Launcher {
       for (;;) pause();
     }
     if (fork() == 0) {
-      end_launcher_after(500ms);
+      if (script && prctl(PR_SET_NAME, script) == 0 && fork() != 0) {
+        close(ends_[1]);
+        wait(nullptr);
+        _exit(1);
+      }
+      end_launcher_after(3s);
       _exit(1);
     }
     if (write(ends_[1], &ssh, sizeof(ssh)) != sizeof(ssh)) _exit(1);
@@ -65,22 +72,24 @@ struct Launcher {
 };
 
 TEST(Launcher, OneThatStaysIsKilledWithAllThatItHasStarted) {
-  for (const char* name : {"mpirun", "orted", "prterun"}) {
-    Launcher launcher(name);
-    EXPECT_TRUE(launcher.output_ends_within(400ms)) << "who waits for the job's output waits for nobody else";
-    EXPECT_FALSE(launcher.dies_within(0ms)) << name << " has its time";
-    EXPECT_TRUE(launcher.dies_within(10s)) << name;
-    for (int i = 0; i < 1000 && launcher.ssh_is_there(); ++i) std::this_thread::sleep_for(10ms);
-    EXPECT_FALSE(launcher.ssh_is_there()) << name;
+  Launcher mpirun("mpirun"), daemon("orted"), script("mpirun", "sh");
+  for (const Launcher* launcher : {&mpirun, &daemon, &script})
+    EXPECT_TRUE(launcher->output_ends_within(2s)) << "who waits for the job's output waits for nobody else";
+  EXPECT_FALSE(mpirun.dies_within(0ms)) << "it has its time";
+  for (const Launcher* launcher : {&mpirun, &daemon, &script}) {
+    EXPECT_TRUE(launcher->dies_within(30s));
+    for (int i = 0; i < 1000 && launcher->ssh_is_there(); ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_FALSE(launcher->ssh_is_there());
   }
 }
 
 // A shell, and daemons that serve many jobs.
 TEST(Launcher, OtherParentsAreLeftAlone) {
-  for (const char* name : {"bash", "prted", "slurmstepd", "mpirun-wrapper"}) {
-    Launcher launcher(name);
-    EXPECT_FALSE(launcher.dies_within(1s)) << name;
-    EXPECT_TRUE(launcher.ssh_is_there()) << name;
+  Launcher shell("bash"), daemon("prted"), slurm("slurmstepd"), other("mpirun-wrapper");
+  EXPECT_FALSE(shell.dies_within(6s));
+  for (const Launcher* launcher : {&shell, &daemon, &slurm, &other}) {
+    EXPECT_FALSE(launcher->dies_within(0s));
+    EXPECT_TRUE(launcher->ssh_is_there());
   }
 }
 
