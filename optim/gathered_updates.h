@@ -12,9 +12,10 @@ namespace shardgrad::optim {
 /// What updates have gathered: flat ranges of one device and dtype.
 template <class Args> class GatheredUpdates {
  public:
-  /// Forgets what an update that failed has left. A launch may have the ranges of the last one still.
+  /// Forgets what an update that failed has left.
   void begin() {
-    ranges_ = std::make_shared<Ranges>();
+    if (ranges_.use_count() != 1) ranges_ = std::make_shared<Ranges>();  // a launch has the others still
+    ranges_->clear();
     first_ = {}, scale_ = {};
   }
   /// The kernel writes the run's copy and multiplies by its scale.
