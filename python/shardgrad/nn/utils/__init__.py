@@ -14,7 +14,7 @@ def clip_grad_norm_(parameters: Union[Tensor, Iterable[Tensor]], max_norm: float
                     error_if_nonfinite: bool = True, foreach: Optional[bool] = None) -> float:
     """Scales the gradients down to this norm, if theirs is larger; theirs.
 
-    One that is not finite is refused, as error_if_nonfinite=True says; a GradScaler's unscale_ leaves none.
+    One that is not finite is refused, as error_if_nonfinite=True says; a GradScaler's `unscale_` leaves none.
     """
     if not error_if_nonfinite:
         raise InputError("clip_grad_norm_: a norm that is not finite is refused here; leave error_if_nonfinite out")
