@@ -36,6 +36,9 @@ class Bootstrap {
   virtual std::shared_ptr<void> control_memory(size_t bytes, std::string& reason);
   /// The name by which this rank reaches the machine of rank 0; empty when it was not told one.
   virtual std::string host_of_rank_0() const { return {}; }
+  /// The address at which other machines reach this one; empty where it is not known, or this is rank 0's machine and
+  /// not rank 0.
+  virtual std::string address() const { return {}; }
   /// Keeps memory that ranks share until the job is over: work that is still queued may touch it after the last group
   /// that used it has gone.
   void hold(std::shared_ptr<void> memory) { held_.push_back(std::move(memory)); }

@@ -1,209 +1,31 @@
 #include <shardgrad/dist/bootstrap/reception.h>
 
-#include <sys/resource.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-
 #include <shardgrad/core/error.h>
-#include <shardgrad/dist/os/peer.h>
 
 namespace shardgrad::dist {
-namespace {
-
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-/// What a caller may take to say who it is, and a host to answer.
-constexpr auto kPatience = 5s;
-/// A host's answer is a sentence.
-constexpr size_t kLongestAnswer = 4096;
-constexpr size_t kTurnedAwaySaid = 8;
-constexpr const char* kOtherVersion = "is of another version of this library";
-/// What strangers may take of a host: connections at a look, and callers that have not said who they are.
-constexpr int kCallersAtALook = 64;
-constexpr size_t kStrangers = 200;
-
-/// Raised with every change of what is said here, in dist/bootstrap/tcp_bootstrap.cpp and in dist/watch/page_wire.h.
-constexpr char kMagic[16] = "shardgrad-tcp-3";
-constexpr size_t kMagicName = sizeof(kMagic) - 2;  // without the number
-
-struct Challenge {
-  std::array<char, 16> magic = std::to_array(kMagic);
-  Nonce nonce{};
-};
-
-struct Hello {
-  std::array<char, 16> magic = std::to_array(kMagic);
-  Nonce nonce{};
-  Digest proof{};
-  int32_t number = 0, count = 0;
-  char machine[232] = {};
-};
-
-struct Answer {
-  Digest proof{};
-  uint32_t bytes = 0;  // of text that follows
-};
-
-template <class T> std::string bytes_of(const T& message) {
-  return {reinterpret_cast<const char*>(&message), sizeof(message)};
-}
-template <class T> T message_of(const std::string& bytes) {
-  T message;
-  std::memcpy(static_cast<void*>(&message), bytes.data(), sizeof(message));
-  return message;
-}
-
-// The proof of what one side says: nothing of it can be used in another conversation, or be given back to who said it.
-Digest prove(const std::string& token, const char* side, const Nonce& host, const Nonce& guest,
-             const std::string& what) {
-  return hmac_sha256(token, concat(side, ' ', bytes_of(host), bytes_of(guest), what));
-}
-
-// Without its proof.
-std::string said_by(const Hello& hello) { return bytes_of(hello).substr(offsetof(Hello, number)); }
-
-// What comes from outside may end up on a terminal.
-std::string printable(const char* text, size_t room) {
-  std::string result(text, strnlen(text, room));
-  for (char& c : result)
-    if (c < ' ' || c > '~') c = '?';
-  return result;
-}
-
-// What another version of this library calls itself that `bytes` begin with; empty for anything else.
-std::string other_version(const std::string& bytes) {
-  std::string magic = bytes.substr(0, sizeof(kMagic)), name = magic.c_str();
-  bool of_a_version = name.starts_with(std::string_view(kMagic, kMagicName)) && name.size() > kMagicName &&
-                      name.find_first_not_of("0123456789", kMagicName) == name.npos;
-  return magic.size() == sizeof(kMagic) && of_a_version && name != kMagic ? name : "";
-}
-
-bool is_open(const Socket& socket) {
-  char one;
-  ssize_t got = recv(socket.descriptor(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
-size_t descriptors_in_use() {
-  std::error_code none;
-  std::filesystem::directory_iterator all("/proc/self/fd", none);
-  return none ? 0 : size_t(std::distance(all, std::filesystem::directory_iterator()));
-}
-
-// A connection for each guest, and some for strangers, where the usual limit is 1,024 and the hard one much higher.
-void allow_descriptors(size_t guests) {
-  constexpr size_t kOwn = 16;
-  size_t needed = descriptors_in_use() + guests + kOwn, wanted = needed + kStrangers;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-  if (limit.rlim_max < needed)
-    fail_as(ErrorKind::missing, "rank 0 has a connection to each of ", guests, " others, and needs ", needed,
-            " descriptors; this process may have ", limit.rlim_max, " (its hard limit, ulimit -Hn). Raise it ",
-            "(LimitNOFILE of a service, limits.conf, docker run --ulimit nofile=", wanted, "), or start the ranks by ",
-            "mpirun, which has rank 0 hold one connection to each machine");
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
 
 Reception::Reception(std::vector<Socket> listeners, std::string token, int count, const std::string& machine)
-    : listeners_(std::move(listeners)), token_(std::move(token)), guests_(size_t(count)), machines_(size_t(count)) {
-  machines_[0] = printable(machine.c_str(), sizeof(Hello::machine) - 1);  // as guests say theirs
-  allow_descriptors(size_t(count) - 1);
+    : Host(std::move(listeners), std::move(token), 0), guests_(size_t(count)), machines_(size_t(count)) {
+  machines_[0] = printable(machine.c_str(), kLongestMachine);  // as guests say theirs
+  allow_descriptors(size_t(count) - 1, concat("rank 0 has a connection to each of ", count - 1, " others"));
 }
 
-void Reception::look() {
-  std::string full;
-  for (const Socket& listener : listeners_)
-    for (int n = 0; n < kCallersAtALook; ++n) {
-      Socket socket = accept_from(listener, full);
-      if (!socket) break;
-      take_in(std::move(socket));
-    }
-  if (!full.empty()) no_room_ = full;
-  std::erase_if(callers_, [this, now = Clock::now()](Caller& caller) {  // a silent one is not asked: they may be many
-    return caller.speaks ? !hear(caller) : now - caller.since >= kPatience;
-  });
-  size_t room = missing().size() + kStrangers;  // the oldest have had the longest to speak
-  if (callers_.size() > room) callers_.erase(callers_.begin(), callers_.end() - ptrdiff_t(room));
-  if (missing().empty()) return;
-  std::vector<const Socket*> all;
-  for (const Caller& caller : callers_) all.push_back(&caller.socket);
-  for (const Socket& listener : listeners_)
-    if (full.empty()) all.push_back(&listener);
-  std::vector<bool> arrived = wait_readable(all);
-  for (size_t i = 0; i < callers_.size(); ++i) callers_[i].speaks = arrived[i];
-}
-
-void Reception::take_in(Socket socket) {
-  Challenge challenge;
-  challenge.nonce = make_nonce();
-  std::string bytes = bytes_of(challenge);
-  if (socket.write_some(bytes)) callers_.push_back({std::move(socket), challenge.nonce, "", Clock::now()});
-}
-
-// False when it is done with: it has said who it is, has gone, says nothing, or is no rank at all.
-bool Reception::hear(Caller& caller) {
-  std::string& bytes = caller.bytes;
-  if (!caller.socket.read_some(bytes, sizeof(Hello) - bytes.size())) return false;
-  if (std::string other = other_version(bytes); !other.empty())
-    turn_away(address_of_peer(caller.socket), concat("it ", kOtherVersion, " (", other, ", not ", kMagic, ")"));
-  size_t named = bytes.size() < sizeof(kMagic) ? std::min(bytes.size(), kMagicName) : sizeof(kMagic);
-  if (std::memcmp(bytes.data(), kMagic, named) != 0) return false;
-  if (bytes.size() < sizeof(Hello)) return Clock::now() - caller.since < kPatience;
-  if (is_open(caller.socket)) judge(caller);
-  return false;
-}
-
-void Reception::judge(Caller& caller) {
-  auto hello = message_of<Hello>(caller.bytes);
-  std::string from = address_of_peer(caller.socket), machine = printable(hello.machine, sizeof(hello.machine)), why;
-  bool proved = same(hello.proof, prove(token_, "guest", caller.nonce, hello.nonce, said_by(hello)));
-  if (!proved)
-    why = "it was not given rank 0's SHARDGRAD_JOB_TOKEN";
-  else if (token_.empty())
-    why = other_user(caller.socket);
-  if (why.empty()) {
-    from += " on " + machine;
-    why = contradiction(hello.number, hello.count, machine);
-  }
-  std::string text = why.empty() ? "" : concat("rank 0 turns away ", from, ": ", why);
-  // Strangers get no proof, which they could try tokens on elsewhere.
-  Answer answer{proved ? prove(token_, "host", caller.nonce, hello.nonce, text) : Digest{}, uint32_t(text.size())};
-  std::string bytes = bytes_of(answer) + text;
-  bool heard = caller.socket.write_some(bytes) && bytes.empty();
-  if (!why.empty()) return turn_away(from, why);
-  if (!heard) return;
-  machines_[size_t(hello.number)] = machine;
-  guests_[size_t(hello.number)] = std::move(caller.socket);
-}
-
-std::string Reception::contradiction(int number, int count, const std::string& machine) const {
-  int expected = int(guests_.size());
-  if (count != expected)
-    return concat("rank 0 was started with WORLD_SIZE=", expected, ", rank ", number, " on ", machine,
-                  " with WORLD_SIZE=", count, "; give every process the same");
+std::string Reception::contradiction(const Guest& guest) const {
+  int expected = int(guests_.size()), number = guest.number;
+  if (guest.count != expected)
+    return concat("rank 0 was started with WORLD_SIZE=", expected, ", rank ", number, " on ", guest.machine,
+                  " with WORLD_SIZE=", guest.count, "; give every process the same");
   if (number < 0 || number >= expected)
     return concat("it has RANK=", number, ", which WORLD_SIZE=", expected, " does not allow");
   if (number == 0 || (guests_[size_t(number)] && is_open(guests_[size_t(number)])))
-    return concat("two processes have RANK=", number, ": on ", machines_[size_t(number)], " and on ", machine,
+    return concat("two processes have RANK=", number, ": on ", machines_[size_t(number)], " and on ", guest.machine,
                   "; give every process its own");
   return {};
 }
 
-// Said at once, for its own process may be where nobody looks.
-void Reception::turn_away(const std::string& whom, const std::string& why) {
-  bool known = std::ranges::any_of(turned_away_, [&](const std::string& other) { return other.ends_with(": " + why); });
-  if (known || turned_away_.size() == kTurnedAwaySaid) return;
-  turned_away_.push_back(concat(whom, ": ", why));
-  std::fprintf(stderr, "shardgrad: rank 0 turns away %s\n", turned_away_.back().c_str());
+void Reception::welcome(const Guest& guest, Socket socket) {
+  machines_[size_t(guest.number)] = guest.machine;
+  guests_[size_t(guest.number)] = std::move(socket);
 }
 
 std::vector<int> Reception::missing() const {
@@ -211,59 +33,6 @@ std::vector<int> Reception::missing() const {
   for (size_t n = 1; n < guests_.size(); ++n)
     if (!guests_[n]) numbers.push_back(int(n));
   return numbers;
-}
-
-std::string Reception::turned_away() const {
-  std::string text;
-  for (const std::string& one : turned_away_) text += (text.empty() ? "; turned away: " : "; ") + one;
-  if (!no_room_.empty()) text += "; connections could not be taken: " + no_room_ + " (raise ulimit -n)";
-  return text;
-}
-
-// False when so many bytes do not come in time.
-static bool read_in_time(const Socket& socket, std::string& bytes, size_t count, const Check& check) {
-  for (auto deadline = Clock::now() + kPatience; bytes.size() < count;) {
-    if (Clock::now() > deadline || !socket.read_some(bytes, count - bytes.size())) return false;
-    check();
-    if (bytes.size() < count) wait_readable(socket);
-  }
-  return true;
-}
-
-Socket call_host(const std::string& host, int port, const Guest& me, const std::string& token, const Check& check,
-                 std::string& reason) {
-  Socket socket = connect_to(host, port, 3s, reason);
-  if (!socket) return {};
-  reason = "what listens there does not speak as rank 0 of a job does";
-  std::string bytes, text;
-  if (!read_in_time(socket, bytes, sizeof(Challenge), check)) return {};
-  auto challenge = message_of<Challenge>(bytes);
-  if (std::string other = other_version(bytes); !other.empty()) {
-    std::string mine(kMagic, sizeof(kMagic));
-    socket.write_some(mine);  // rank 0 says so, too
-    fail("rank 0 at ", host, ":", port, " ", kOtherVersion, " (", other, ", not ", kMagic,
-         "); give every process of the job the same");
-  }
-  if (challenge.magic != Challenge().magic) return {};
-  if (std::string other = token.empty() ? other_user(socket) : ""; !other.empty()) {
-    reason = "of the process that listens there: " + other;
-    return {};
-  }
-  Hello hello;
-  hello.nonce = make_nonce();
-  hello.number = me.number;
-  hello.count = me.count;
-  me.machine.copy(hello.machine, sizeof(hello.machine) - 1);
-  hello.proof = prove(token, "guest", challenge.nonce, hello.nonce, said_by(hello));
-  bytes = bytes_of(hello);
-  if (!socket.write_some(bytes) || !bytes.empty()) return {};
-  if (!read_in_time(socket, bytes, sizeof(Answer), check)) return {};
-  auto answer = message_of<Answer>(bytes);
-  if (answer.bytes > kLongestAnswer || !read_in_time(socket, text, answer.bytes, check)) return {};
-  SG_CHECK(same(answer.proof, prove(token, "host", challenge.nonce, hello.nonce, text)), "rank 0 at ", host, ":", port,
-           " was not given this process's SHARDGRAD_JOB_TOKEN; give every process of the job the same, or none");
-  SG_CHECK(text.empty(), text);
-  return socket;
 }
 
 }  // namespace shardgrad::dist

@@ -174,6 +174,15 @@ class TcpBootstrap final : public Bootstrap {
   TcpBootstrap(const TcpPlace& place, std::vector<Socket> peers, const std::vector<std::string>& machines)
       : Bootstrap("tcp", place.rank, place.size, RankMap(machines)), place_(place), peers_(std::move(peers)) {}
   std::string host_of_rank_0() const override { return place_.host; }
+  // As the connections have it between rank 0 and other machines: a name may stand for a loopback address on its own
+  // machine, and for a service elsewhere.
+  std::string address() const override {
+    for (size_t r = 0; r < peers_.size(); ++r) {
+      bool elsewhere = ranks().node_rank(rank() == 0 ? int(r) : 0) != node_rank();
+      if (peers_[r] && elsewhere) return own_address(peers_[r]);
+    }
+    return {};
+  }
 
   std::vector<std::string> exchange(const std::string& mine) override {
     if (rank() == 0) return collect(mine);

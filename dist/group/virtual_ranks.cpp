@@ -57,9 +57,10 @@ std::unique_ptr<DirectTransport> make_direct_transport(World& world, int rank,
 
 std::unique_ptr<Transport> make_transport(World& world, int rank, const std::shared_ptr<Control>& control) {
   if (world.doors)
-    return make_two_level_transport(make_direct_transport(world, rank, control),
-                                    two_level::make_socket_link(world.doors, 1, all_ranks(world.size), rank, control),
-                                    world.map, rank, control);
+    return make_two_level_transport(
+        make_direct_transport(world, rank, control),
+        two_level::make_socket_link(world.doors, two_level::kWorldGroup, all_ranks(world.size), rank, control),
+        world.map, rank, control);
   const std::string& kind = world.options.group.kind;
   if (kind == "single" || (kind.empty() && world.size == 1)) {
     SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);

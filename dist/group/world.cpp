@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/warning.h>
@@ -9,25 +10,9 @@
 #include <shardgrad/dist/transports/transports.h>
 #include <shardgrad/dist/transports/two_level/link.h>
 #include <shardgrad/dist/transports/two_level/machines.h>
+#include <shardgrad/dist/transports/two_level/socket_link.h>
 
 namespace shardgrad::dist {
-
-static std::unique_ptr<Transport> share_or_fall_back(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
-                                                     size_t limit, bool insist) {
-  std::string reason = "the ranks are on several machines";
-  std::shared_ptr<SharedHeap> heap;
-  if (bootstrap.ranks().node_count() == 1) heap = make_shared_heap(bootstrap, limit, reason);
-  if (heap) return make_shared_memory_transport(heap, bootstrap.rank(), bootstrap.size(), control);
-  if (bootstrap.name() != "mpi" || insist)
-    fail_as(ErrorKind::missing, "the ranks cannot share memory: ", reason,
-            "; start them with mpirun to connect them by MPI (SHARDGRAD_GROUP=mpi), give each a GPU and device=cuda to "
-            "connect them by NCCL, or give them more memory");
-  bool by_choice = bootstrap.ranks().node_count() > 1;
-  if (bootstrap.rank() == 0 && !by_choice)
-    std::fprintf(stderr, "shardgrad: MPI connects the ranks of this node; they cannot share memory: %s\n",
-                 reason.c_str());
-  return make_mpi_transport(bootstrap, control);
-}
 
 // Where ranks lie so that more than needed crosses between machines, one line says so.
 static void name_cost_of_mapping(const RankMap& map) {
@@ -37,20 +22,38 @@ static void name_cost_of_mapping(const RankMap& map) {
                 "two of ranks on every machine, numbered machine by machine"));
 }
 
-static std::unique_ptr<Transport> make_two_level(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
-                                                 size_t limit) {
-  std::string reason;
-  std::shared_ptr<SharedHeap> heap = make_shared_heap(bootstrap, limit, reason);
-  if (!heap)
-    fail_as(ErrorKind::missing, "the ranks of a machine cannot share memory: ", reason,
-            "; give them more, or connect all ranks by MPI (SHARDGRAD_GROUP=mpi)");
-  auto machine = make_shared_memory_transport(heap, bootstrap.local_rank(), bootstrap.local_size(), control);
-  if (bootstrap.ranks().node_count() == 1) return machine;
-  SG_CHECK(bootstrap.name() == "mpi",
-           "a group of kind two_level needs ranks started by mpirun; these were started as '", bootstrap.name(), "'");
-  name_cost_of_mapping(bootstrap.ranks());
-  return make_two_level_transport(std::move(machine), two_level::make_mpi_link(bootstrap), bootstrap.ranks(),
-                                  bootstrap.rank(), control);
+static std::unique_ptr<two_level::Link> link_machines(Bootstrap& bootstrap, const std::shared_ptr<Control>& control) {
+  if (bootstrap.name() == "mpi") return two_level::make_mpi_link(bootstrap);
+  std::vector<int> everyone(size_t(bootstrap.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return two_level::make_socket_link(two_level::make_tcp_doors(bootstrap), two_level::kWorldGroup, std::move(everyone),
+                                     bootstrap.rank(), control);
+}
+
+// Ranks of a machine share memory, and messages go between machines. Where they cannot share, and nobody insists, MPI
+// takes its place.
+static std::unique_ptr<Transport> connect_by_memory(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
+                                                    size_t limit, const std::string& kind) {
+  bool several = bootstrap.ranks().node_count() > 1;
+  std::string reason = "the ranks are on several machines";
+  std::shared_ptr<SharedHeap> heap;
+  if (!several || kind != "shared_memory") heap = make_shared_heap(bootstrap, limit, reason);
+  if (heap) {
+    auto machine = make_shared_memory_transport(heap, bootstrap.local_rank(), bootstrap.local_size(), control);
+    if (!several) return machine;
+    name_cost_of_mapping(bootstrap.ranks());
+    return make_two_level_transport(std::move(machine), link_machines(bootstrap, control), bootstrap.ranks(),
+                                    bootstrap.rank(), control);
+  }
+  if (bootstrap.name() != "mpi" || !kind.empty())
+    fail_as(ErrorKind::missing, "the ranks ", several && kind != "shared_memory" ? "of a machine " : "",
+            "cannot share memory: ", reason,
+            "; start them with mpirun to connect them by MPI (SHARDGRAD_GROUP=mpi), give each a GPU and device=cuda to "
+            "connect them by NCCL, or give them more memory");
+  if (bootstrap.rank() == 0)
+    std::fprintf(stderr, "shardgrad: MPI connects the ranks; those of a machine cannot share memory: %s\n",
+                 reason.c_str());
+  return make_mpi_transport(bootstrap, control);
 }
 
 // Whether GPUs send by themselves. Asked for, sharing a GPU is refused by the transport; by default host memory takes
@@ -80,15 +83,13 @@ std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<C
     SG_CHECK(bootstrap.name() == "mpi", "a group of kind mpi needs ranks started by mpirun; these were started as '",
              bootstrap.name(), "'");
     transport = make_mpi_transport(bootstrap, control);
-  } else if (kind == "two_level") {
-    transport = make_two_level(bootstrap, control, options.heap_limit);
   } else if (kind == "single" || (kind.empty() && bootstrap.size() == 1)) {
     SG_CHECK(bootstrap.size() == 1, "a group of kind single has one rank, not ", bootstrap.size());
     transport = make_single_transport(control);
   } else {
-    SG_CHECK(kind.empty() || kind == "shared_memory", "there is no group of kind '", kind,
+    SG_CHECK(kind.empty() || kind == "shared_memory" || kind == "two_level", "there is no group of kind '", kind,
              "'; choose single, shared_memory, two_level, mpi or nccl");
-    transport = share_or_fall_back(bootstrap, control, options.heap_limit, !kind.empty());
+    transport = connect_by_memory(bootstrap, control, options.heap_limit, kind);
   }
   std::vector<int> members;
   options.machines.clear();

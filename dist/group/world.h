@@ -14,10 +14,10 @@ inline constexpr EnvironmentChoice kGroupChoice = {"SHARDGRAD_GROUP",
                                                    {"single", "shared_memory", "two_level", "mpi", "nccl"}};
 
 /// The group of all ranks of the job, of the kind that options or SHARDGRAD_GROUP ask for; by default one rank alone,
-/// NCCL where every rank has a GPU of its own and device cuda, shared memory within a node, MPI between nodes. Where
-/// the ranks of a node cannot share enough memory, MPI takes its place with one line on standard error; without MPI,
-/// throws Error(missing) with the remedy. "two_level" is shared memory within nodes and messages between them; on one
-/// node it is shared memory. Called by all ranks.
+/// NCCL where every rank has a GPU of its own and device cuda, shared memory on one machine, "two_level" on several:
+/// shared memory within each, and messages between them, by MPI where it started the ranks and else by TCP. Where the
+/// ranks of a machine cannot share enough memory, MPI takes its place with one line on standard error; without MPI,
+/// throws Error(missing) with the remedy. Called by all ranks.
 std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<Control> control, GroupOptions options);
 
 }  // namespace shardgrad::dist

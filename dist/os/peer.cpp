@@ -169,11 +169,17 @@ void visit_tcp_sockets(int family, const Visit& visit) {
 
 }  // namespace
 
+static std::string address_of(const End& end) {
+  char text[INET6_ADDRSTRLEN] = {};
+  return end.family != AF_UNSPEC && inet_ntop(end.family, end.words, text, sizeof(text)) ? text : "";
+}
+
+std::string own_address(const Socket& socket) { return address_of(mine(socket)); }
+
 std::string address_of_peer(const Socket& socket) {
   End end = theirs(socket);
-  char text[INET6_ADDRSTRLEN] = {};
-  if (end.family == AF_UNSPEC || !inet_ntop(end.family, end.words, text, sizeof(text))) return "an unknown address";
-  return concat(text, ":", end.port);
+  std::string address = address_of(end);
+  return address.empty() ? "an unknown address" : concat(address, ":", end.port);
 }
 
 bool is_loopback(const Socket& socket) { return is_loopback_end(mine(socket)); }

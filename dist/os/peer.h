@@ -12,6 +12,8 @@
 
 namespace shardgrad::dist {
 
+/// Without a port, that of this end: "10.0.0.9". Empty where it is not connected.
+std::string own_address(const Socket& socket);
 /// "10.0.0.9:41512".
 std::string address_of_peer(const Socket& socket);
 /// Whether a socket, connected or listening, has an address that only this machine reaches.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <string>
 
 #include <shardgrad/core/error.h>
@@ -59,6 +60,12 @@ Nonce make_nonce() {
   if (getrandom(nonce.data(), nonce.size(), 0) != ssize_t(nonce.size()))
     fail_as(ErrorKind::missing, "the system gives no random bytes: ", std::strerror(errno));
   return nonce;
+}
+
+std::string random_word() {
+  std::ostringstream word;
+  for (uint8_t byte : make_nonce()) word << std::hex << int(byte) << '.';
+  return word.str();
 }
 
 Digest sha256(std::string_view bytes) {

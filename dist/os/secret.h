@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace shardgrad::dist {
@@ -15,6 +16,8 @@ using Nonce = std::array<uint8_t, 16>;
 
 /// Fresh random bytes from the system. Throws Error(missing) when it has none.
 Nonce make_nonce();
+/// The same as a word, for a token that a bootstrap carries.
+std::string random_word();
 Digest sha256(std::string_view bytes);
 Digest hmac_sha256(std::string_view key, std::string_view message);
 /// Takes as long for digests that differ early as for those that differ late.

@@ -51,6 +51,13 @@ static void set_option(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
 }
 
+// What goes at once, over connections that routers between machines do not forget when nothing goes for an hour.
+static void prepare(const Socket& socket) {
+  set_option(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket.descriptor(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket.descriptor(), IPPROTO_TCP, TCP_KEEPIDLE, 60);
+}
+
 namespace {
 
 struct Address {
@@ -163,7 +170,7 @@ Socket accept_from(const Socket& listener, std::string& reason) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
     reason = std::strerror(errno);
-  if (socket) set_option(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (socket) prepare(socket);
   return socket;
 }
 
@@ -193,7 +200,7 @@ Socket connect_to(const std::string& host, int port, std::chrono::milliseconds l
     Socket socket(::socket(address->ai_family, kKind, 0));
     bool connected = socket && connect_within(socket, *address, limit), alone = connected && is_its_own_peer(socket);
     if (connected && !alone) {
-      set_option(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
+      prepare(socket);
       return socket;
     }
     reason = std::strerror(alone ? ECONNREFUSED : errno);
@@ -207,10 +214,10 @@ static void wait_for(const Socket& socket, short what, int milliseconds) {
 }
 void wait_readable(const Socket& socket) { wait_for(socket, POLLIN, 200); }
 void wait_writable(const Socket& socket) { wait_for(socket, POLLOUT, 50); }
-std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets) {
+std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets, std::chrono::milliseconds limit) {
   std::vector<pollfd> ready;
   for (const Socket* socket : sockets) ready.push_back({socket->descriptor(), POLLIN, 0});
-  poll(ready.data(), ready.size(), 50);
+  poll(ready.data(), ready.size(), int(limit.count()));
   std::vector<bool> arrived;
   for (const pollfd& one : ready) arrived.push_back(one.revents != 0);
   return arrived;

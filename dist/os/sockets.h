@@ -52,7 +52,7 @@ bool receive_frame(const Socket& socket, std::string& text, const Check& check);
 /// Waits until something has arrived, at most 200 ms (thousands may wait on a machine), or can be sent, at most 50 ms.
 void wait_readable(const Socket& socket);
 void wait_writable(const Socket& socket);
-/// Likewise, at most 50 ms, for any of them. Says for each whether something has arrived.
-std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets);
+/// Likewise, at most so long, for any of them. Says for each whether something has arrived.
+std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets, std::chrono::milliseconds limit);
 
 }  // namespace shardgrad::dist

@@ -69,12 +69,6 @@ std::vector<Socket> answer_calls(std::vector<Socket> listeners, const std::strin
   return std::move(reception.guests());
 }
 
-std::string random_word() {
-  std::ostringstream word;
-  for (uint8_t byte : make_nonce()) word << std::hex << int(byte) << '.';
-  return word.str();
-}
-
 }  // namespace
 
 std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& page, std::string& reason) {

@@ -1,6 +1,7 @@
 // A program for the tests of whole jobs: `dist_probe SCENARIO` is one rank, well behaved or faulty in a known way;
 // `dist_probe --local N …`, `--launch N …` and `--tcp N …` start N of them. With PROBE_MACHINES=M in the environment
-// they pretend to be on M machines, which needs root; PROBE_DEVICE=cuda gives them that device.
+// they pretend to be on M machines, which needs root; with PROBE_TCP_MACHINES=M those of --tcp do, dealt out in turn.
+// PROBE_DEVICE=cuda gives them that device.
 
 #include <sched.h>
 #include <signal.h>
@@ -355,12 +356,14 @@ int run_scenario(const std::string& name) {
 /// As a user starts them who has no MPI: each process is told who it is. Rank 0 comes last.
 int start_by_tcp(int n, const std::vector<std::string>& arguments) {
   int port = port_of(listen_on("localhost", 0)[0]), code = 0;
+  const char* machines = std::getenv("PROBE_TCP_MACHINES");
   Children children([](int) { return true; });
   for (int rank = n - 1; rank >= 0; --rank)
-    children.start(arguments,
-                   {concat("RANK=", rank), concat("WORLD_SIZE=", n), "MASTER_ADDR=localhost",
-                    concat("MASTER_PORT=", port), "SHARDGRAD_RENDEZVOUS_SECONDS=20"},
-                   SIGKILL);
+    children.start(
+        arguments,
+        {concat("RANK=", rank), concat("WORLD_SIZE=", n), "MASTER_ADDR=localhost", concat("MASTER_PORT=", port),
+         concat("SHARDGRAD_MACHINE=", machines ? rank % std::atoi(machines) : 0), "SHARDGRAD_RENDEZVOUS_SECONDS=20"},
+        SIGKILL);
   while (children.alive() > 0) {
     siginfo_t info;
     waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);

@@ -133,7 +133,8 @@ void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
 
 dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
   dist::PretendedRanks as{device, options.group, {}};
-  bool several = options.group == "two_level";
+  if (options.machines > 0 && options.group.empty()) as.group = "two_level";
+  bool several = as.group == "two_level";
   SG_CHECK(several == (options.machines > 0),
            several ? "--group two_level needs" : "--machines is for --group two_level,",
            several ? " --machines, the number of machines that the ranks are dealt to"
@@ -198,7 +199,7 @@ int plan_command(PlanOptions options) {
   if (options.time) return time_steps(config, data, options);
   Device device = choose_device(config.device, options.measure);
   dist::PretendedRanks as = ranks_as(options, device);
-  if (!options.measure && any_ranks && options.group.empty()) return print_any_ranks(config, data, options, speeds, as);
+  if (!options.measure && any_ranks && as.group.empty()) return print_any_ranks(config, data, options, speeds, as);
   fsdp::Plan predicted = print_plan(config, data, options, speeds, as);
   if (!options.measure) return 0;
   fsdp::Plan measured = train::plan(config, data, options.ranks, device, as);
@@ -244,7 +245,7 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
               "what connects the ranks, as SHARDGRAD_GROUP does; unset: what needs no memory to send. Those of "
               "shared_memory gather on the CPU without copying")
           ->check(CLI::IsMember({"shared_memory", "two_level", "mpi"}));
-  command->add_option("--machines", options.machines, "for two_level: machines that the ranks are dealt to in order")
+  command->add_option("--machines", options.machines, "machines that the ranks are dealt to in order")
       ->check(CLI::Range(1, 4096));
   command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
       ->excludes(group)

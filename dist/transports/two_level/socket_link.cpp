@@ -6,13 +6,26 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <optional>
 
 #include <shardgrad/core/error.h>
 
 namespace shardgrad::dist::two_level {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Why no more can be exchanged, and what most often is its cause: a rank that has gone closes its connections, and one
+/// that has diverged says something else. Who did what is the control channel's to say, which knows it this soon.
+struct Lost {
+  std::string why;
+  int diverged_lane;
+  Clock::time_point at;
+};
+constexpr std::chrono::seconds kCausePatience{15};
 
 /// What comes before a message's bytes.
 struct Head {
@@ -28,6 +41,7 @@ struct Message {
 };
 
 struct Peer {
+  int rank = 0;  // in the world
   Socket socket;
   std::deque<Message> out, in;
   Head heard{};  // of the message that comes in
@@ -54,7 +68,7 @@ class SocketLink final : public Link {
   void complete(const Check& check) override try {
     for (auto& [number, peer] : peers_)
       if (!peer.socket && !(peer.in.empty() && peer.out.empty()))
-        peer.socket = doors_->open(group_, members_[size_t(rank_)], members_[size_t(number)], check);
+        peer.socket = doors_->open(group_, members_[size_t(rank_)], peer.rank = members_[size_t(number)], check);
     for (;;) {
       bool busy = false, moved = false;
       for (auto& [number, peer] : peers_) {
@@ -88,7 +102,7 @@ class SocketLink final : public Link {
     msghdr header{};
     header.msg_iov = parts;
     header.msg_iovlen = size_t(count);
-    return moved(peer.out, sendmsg(peer.socket.descriptor(), &header, MSG_NOSIGNAL));
+    return moved(peer, peer.out, sendmsg(peer.socket.descriptor(), &header, MSG_NOSIGNAL));
   }
   bool read(Peer& peer, Message& message) {
     iovec parts[2];
@@ -101,9 +115,11 @@ class SocketLink final : public Link {
     ssize_t got = recvmsg(peer.socket.descriptor(), &header, 0);
     if (got == 0) got = -1, errno = ECONNRESET;
     if (got > 0 && !had_head && message.done + size_t(got) == sizeof(Head) &&
-        std::memcmp(&peer.heard, &message.head, sizeof(Head)) != 0)
-      control_->throw_diverged(message.lane);
-    return moved(peer.in, got);
+        std::memcmp(&peer.heard, &message.head, sizeof(Head)) != 0) {
+      lose("", message.lane);
+      return false;
+    }
+    return moved(peer, peer.in, got);
   }
   static int rest_of(const Message& message, Head* head, iovec parts[2]) {
     int count = 0;
@@ -113,10 +129,11 @@ class SocketLink final : public Link {
     parts[count++] = {message.data + data, message.head.bytes - data};
     return count;
   }
-  bool moved(std::deque<Message>& queue, ssize_t bytes) {
+  bool moved(const Peer& peer, std::deque<Message>& queue, ssize_t bytes) {
     if (bytes < 0) {
-      // A rank that has gone is in the cause, which the control channel brings in a moment.
-      if (errno != EAGAIN && errno != EINTR) lost_ = true;
+      if (errno != EAGAIN && errno != EINTR)
+        lose(concat("the connection of ranks ", members_[size_t(rank_)], " and ", peer.rank,
+                    " is gone: ", std::strerror(errno)));
       return false;
     }
     queue.front().done += size_t(bytes);
@@ -124,8 +141,16 @@ class SocketLink final : public Link {
     return bytes > 0;
   }
 
+  void lose(std::string why, int diverged_lane = -1) {
+    if (!lost_) lost_ = Lost{std::move(why), diverged_lane, Clock::now()};
+  }
+
   void wait() {
     if (lost_) {
+      if (Clock::now() > lost_->at + kCausePatience) {
+        if (lost_->diverged_lane >= 0) control_->throw_diverged(lost_->diverged_lane);
+        fail_as(ErrorKind::rank_failed, lost_->why);
+      }
       usleep(1000);
       return;
     }
@@ -144,7 +169,7 @@ class SocketLink final : public Link {
   std::shared_ptr<Control> control_;
   std::map<int, Peer> peers_;  // by rank in the group
   std::vector<pollfd> polled_;
-  bool lost_ = false;
+  std::optional<Lost> lost_;
 };
 
 class LocalDoors final : public Doors {

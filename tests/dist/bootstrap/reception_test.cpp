@@ -155,7 +155,7 @@ TEST(Reception, TheTokenIsNeverSent) {
         "127.0.0.1", port, {1, 2, "machine-1"}, kToken, [] {}, reason);
   });
   while (!(heard = accept_from(listeners[0], reason))) wait_readable(listeners[0]);
-  std::string challenge = "shardgrad-tcp-3" + std::string(17, '\0');
+  std::string challenge = "shardgrad-tcp-4" + std::string(17, '\0');
   heard.write_some(challenge);
   while (bytes.size() < 284 && heard.read_some(bytes, 284)) wait_readable(heard);
   heard = Socket();
@@ -274,7 +274,7 @@ TEST(Reception, WithoutATokenTheUsersOwnProcessesMeetWhereTheHostListensOnEveryA
 
 TEST(Reception, StrangersGetNoProofOfTheToken) {
   Meeting meeting(2);
-  std::string reason, bytes, hello = "shardgrad-tcp-3" + std::string(289, '\0');
+  std::string reason, bytes, hello = "shardgrad-tcp-4" + std::string(289, '\0');
   Socket stranger = connect_to("127.0.0.1", meeting.port, 1s, reason);
   ASSERT_TRUE(stranger) << reason;
   stranger.write_some(hello);
@@ -356,12 +356,12 @@ TEST(Reception, AHardLimitThatHasNoRoomForAllRanksIsNamedWithTheRemedy) {
 
 TEST(Reception, AGuestOfAnotherVersionIsNamedByBoth) {
   Meeting meeting(2);
-  std::string reason, magic = "shardgrad-tcp-4" + std::string(1, '\0');
+  std::string reason, magic = "shardgrad-tcp-5" + std::string(1, '\0');
   Socket newer = connect_to("127.0.0.1", meeting.port, 1s, reason);
   newer.write_some(magic);
   for (int i = 0; i < 200 && meeting.reception.turned_away().empty(); ++i) meeting.reception.look();
   EXPECT_TRUE(contains(meeting.reception.turned_away(),
-                       "it is of another version of this library (shardgrad-tcp-4, not shardgrad-tcp-3)"))
+                       "it is of another version of this library (shardgrad-tcp-5, not shardgrad-tcp-4)"))
       << meeting.reception.turned_away();
 
   std::vector<Socket> older = listen_on("127.0.0.1", 0);
@@ -375,13 +375,13 @@ TEST(Reception, AGuestOfAnotherVersionIsNamedByBoth) {
   });
   Socket heard;
   while (!(heard = accept_from(older[0], reason))) wait_readable(older[0]);
-  std::string challenge = "shardgrad-tcp-2" + std::string(17, '\0'), bytes;
+  std::string challenge = "shardgrad-tcp-3" + std::string(17, '\0'), bytes;
   heard.write_some(challenge);
   std::string sentence = guest.get();
-  EXPECT_TRUE(contains(sentence, " is of another version of this library (shardgrad-tcp-2, not shardgrad-tcp-3)"))
+  EXPECT_TRUE(contains(sentence, " is of another version of this library (shardgrad-tcp-3, not shardgrad-tcp-4)"))
       << sentence;
   heard.read_some(bytes, 100);
-  EXPECT_EQ(bytes, "shardgrad-tcp-3" + std::string(1, '\0')) << "so that the host can say it, too";
+  EXPECT_EQ(bytes, "shardgrad-tcp-4" + std::string(1, '\0')) << "so that the host can say it, too";
 }
 
 TEST(Sockets, ListenOnlyWhereTheHostsNameSays) {

@@ -152,7 +152,7 @@ TEST(MpiJob, AHeapThatDoesNotFitIsOneLineAndMpi) {
   Ran ran = run_program(bare(2) + " tiny-heap");
   EXPECT_EQ(ran.code, 0);
   // mpirun passes the two outputs on in any order.
-  EXPECT_NE(ran.output.find("shardgrad: MPI connects the ranks of this node; they cannot share memory: "),
+  EXPECT_NE(ran.output.find("shardgrad: MPI connects the ranks; those of a machine cannot share memory: "),
             std::string::npos)
       << ran.output;
   EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over mpi"), std::string::npos) << ran.output;
@@ -181,7 +181,7 @@ TEST_F(JobOnSeveralMachines, FindTheirRanksWithoutHelp) {
   Ran ran = run_program(machines(2, 4) + " place");
   EXPECT_EQ(ran.code, 0);
   EXPECT_NE(ran.output.find("rank 3 is rank 1 of 2 on machine 1"), std::string::npos) << ran.output;
-  EXPECT_NE(ran.output.find("rank 0 of 4 by mpi over mpi"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("rank 0 of 4 by mpi over two_level"), std::string::npos) << ran.output;
   EXPECT_EQ(ran.output.find("cannot watch over each other"), std::string::npos) << ran.output;
 }
 
@@ -195,12 +195,12 @@ std::string dealt_in_turn(int n, const std::string& arguments) {
 }
 
 TEST(JobByTwoLevels, RunsTheWholeSuite) {
-  Ran ran = run_program("SHARDGRAD_GROUP=two_level " + dealt_in_turn(4, "suite"));
+  Ran ran = run_program(dealt_in_turn(4, "suite"));
   EXPECT_EQ(ran.code, 0) << ran.output;
 }
 
 TEST(JobByTwoLevels, RanksAreNumberedMachineByMachine) {
-  Ran ran = run_program("SHARDGRAD_GROUP=two_level " + dealt_in_turn(5, "place"));
+  Ran ran = run_program(dealt_in_turn(5, "place"));
   EXPECT_EQ(ran.code, 0) << ran.output;
   for (const char* place : {"rank 0 of 5 by mpi over two_level", "rank 2 is rank 2 of 3 on machine 0",
                             "rank 3 is rank 0 of 2 on machine 1"})
@@ -212,6 +212,17 @@ TEST(JobByTwoLevels, RanksAreNumberedMachineByMachine) {
 TEST(JobByTwoLevels, OnOneMachineIsSharedMemory) {
   Ran ran = run_program("SHARDGRAD_GROUP=two_level " + bare(2) + " place");
   EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over shared_memory"), std::string::npos) << ran.output;
+}
+
+TEST(JobByTwoLevels, WhereAMachinesRanksCannotShareMemoryMpiConnectsAll) {
+  Ran ran = run_program(dealt_in_turn(4, "tiny-heap"));
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_NE(ran.output.find("MPI connects the ranks; those of a machine cannot share memory: "), std::string::npos)
+      << ran.output;
+  EXPECT_NE(ran.output.find("rank 3 of 4 by mpi over mpi"), std::string::npos) << ran.output;
+  Ran insists = run_program("SHARDGRAD_GROUP=two_level " + dealt_in_turn(4, "tiny-heap"));
+  EXPECT_NE(insists.output.find("the ranks of a machine cannot share memory: "), std::string::npos) << insists.output;
+  EXPECT_EQ(insists.output.find("over mpi"), std::string::npos) << insists.output;
 }
 
 TEST_F(JobOnSeveralMachines, AreToldWhyTheyCannotShareMemory) {
@@ -226,8 +237,8 @@ TEST_F(JobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "throw", "kill", "diverge"})
       if (expected.name == std::string(name)) {
-        check_job(machines(3, 3), expected);
-        check_job("SHARDGRAD_GROUP=two_level " + machines(2, 3), expected);
+        check_job("SHARDGRAD_GROUP=mpi " + machines(3, 3), expected);
+        check_job(machines(2, 3), expected);
       }
 }
 

@@ -48,6 +48,33 @@ TEST(TcpJob, RanksOfOneMachineShareItsMemory) {
   EXPECT_NE(ran.output.find("rank 1 of 2 by tcp over shared_memory"), std::string::npos) << ran.output;
 }
 
+// Machines that are pretended on this one. Ranks are dealt out to them in turn.
+std::string machines(int m, int n) { return concat("PROBE_TCP_MACHINES=", m, " ", tcp(n)); }
+
+TEST(TcpJobOnSeveralMachines, RunsTheWholeSuite) {
+  for (auto [m, n] : {std::pair(2, 4), {3, 5}, {4, 4}}) {
+    Ran ran = run_program(machines(m, n) + " suite");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_NE(ran.output.find("suite over two_level"), std::string::npos) << ran.output;
+  }
+}
+
+TEST(TcpJobOnSeveralMachines, RanksShareTheMemoryOfTheirMachine) {
+  Ran ran = run_program(machines(2, 3) + " place");
+  for (const char* place : {"rank 2 of 3 by tcp over two_level", "rank 2 is rank 1 of 2 on machine 0",
+                            "rank 1 is rank 0 of 1 on machine 1"})
+    EXPECT_NE(ran.output.find(place), std::string::npos) << place << ":\n" << ran.output;
+  EXPECT_EQ(run_program("SHARDGRAD_GROUP=mpi " + machines(2, 2) + " place").code, 2) << "nobody started MPI";
+}
+
+TEST(TcpJobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
+  for (const JobCase& expected : kJobCases)
+    for (const char* name : {"good", "refuse", "leave-unfinished", "diverge", "leave"})
+      if (expected.name == std::string(name)) check_job(machines(2, 3), expected);
+  for (const char* name : {"kill", "exit"})  // by which signal, its own machine alone could know
+    check_job(machines(2, 3), {name, 4, "on another machine died: killed, crashed, or left without a word"});
+}
+
 TEST(TcpJob, RanksThatDoNotComeAreNamedByThoseThatDid) {
   Ran ran = meet({"0 4", "2 4"}, 4);
   EXPECT_EQ(ran.code, 4) << ran.output;
