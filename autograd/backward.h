@@ -18,8 +18,8 @@ namespace shardgrad {
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 /// The gradients of the outputs' sum, each times its gradient (undefined: 1, for one element only), for each of
 /// `inputs`: tensors that require grad, computed or leaves. Nothing is added to leaves. Undefined for an input that the
-/// outputs do not depend on. Throws Error(input) as backward, and where it would have to pass by a parameter that
-/// fully_shard owns.
+/// outputs do not depend on. Throws Error(input) as backward, where it would have to pass by a parameter that
+/// fully_shard owns, and for one of nn::DataParallel's.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads = {}, bool retain_graph = false);
 std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs, bool retain_graph = false);

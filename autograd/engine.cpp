@@ -17,7 +17,9 @@ static void run_pass(std::span<const Tensor> roots, std::span<const Tensor> grad
   Engine engine(retain_graph);
   try {
     for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &results[i]);
-    for (size_t i = 0; i < roots.size(); ++i) engine.add_root(roots[i], grads.empty() ? Tensor() : grads[i]);
+    for (const Tensor& root : roots) engine.add_root(root);
+    engine.plan();
+    for (size_t i = 0; i < roots.size(); ++i) engine.start_from(roots[i], grads.empty() ? Tensor() : grads[i]);
     engine.run();
   } catch (...) {
     engine.abandon();
@@ -81,6 +83,8 @@ bool Leaf::in_current_pass() const {
   return pass_.load() == running_engine;
 }
 
+bool Leaf::is_asked_for() const { return in_current_pass() && captured_; }
+
 Tensor Tensor::grad() const {
   if (!is_leaf())
     if (const Tensor* kept = static_cast<const Node&>(*impl().grad_fn).retained(impl().output_index)) return *kept;
@@ -97,6 +101,7 @@ Tensor Tensor::grad() const {
 
 void Tensor::set_grad(Tensor grad) const {
   if (!grad.defined() && !impl().grad_fn) return;
+  if (!grad.defined() && !is_leaf() && static_cast<Node&>(*impl().grad_fn).forget_retained(impl().output_index)) return;
   leaf_of(*this).set_grad(std::move(grad));
 }
 

@@ -46,14 +46,9 @@ class Engine {
     }
   }
 
-  void add_root(const Tensor& root, const Tensor& grad) {
+  void add_root(const Tensor& root) {
     Node* node = node_of(root);
     enter(node);
-    GradSlot slot = slot_for(node, root.impl().output_index);
-    if (grad.defined())
-      slot.alias(grad);
-    else
-      launch(kernels::fill, root, slot.write(), 1.0);
     if (std::ranges::find(roots_, node) == roots_.end()) roots_.push_back(node);
   }
 
@@ -64,9 +59,24 @@ class Engine {
     captures_.push_back({node, input.impl().output_index, to});
   }
 
-  void run() {
+  /// Finds what the pass goes through; after all roots and captures.
+  void plan() {
     count();
     if (!captures_.empty()) prune();
+  }
+
+  /// The gradient that a root starts from; after plan(), which says whether anybody wants it, and who.
+  void start_from(const Tensor& root, const Tensor& grad) {
+    Node* node = node_of(root);
+    if (!wants(node)) return;
+    GradSlot slot = slot_for(node, root.impl().output_index);
+    if (grad.defined())
+      slot.alias(grad);
+    else
+      launch(kernels::fill, root, slot.write(), 1.0);
+  }
+
+  void run() {
     for (Node* root : roots_)
       if (root->waiting_ == 0 && wants(root)) make_ready(root);
     while (!ready_.empty()) {
@@ -81,6 +91,7 @@ class Engine {
   void abandon() noexcept {
     for (Ref<Node>& node : seen_) {
       node->gradients_.clear();
+      node->end_retained(true);
       if (!node->outputs_.empty()) continue;
       Leaf& leaf = static_cast<Leaf&>(*node);
       leaf.current_ = Tensor();
@@ -142,8 +153,9 @@ class Engine {
     if (node.outputs_.empty()) {
       Leaf& leaf = static_cast<Leaf&>(node);
       leaf.fresh_ = leaf.added_ = false;
-      leaf.captured_ = nullptr;
     }
+    node.captured_ = false;
+    node.end_retained(false);
     node.gradients_.clear();  // of a root that the pass did not need
     node.pass_.store(nullptr, std::memory_order_release);
   }
@@ -173,11 +185,9 @@ class Engine {
   // Finds the nodes that lead to a captured one, and counts anew what these will bring.
   void prune() {
     for (const Capture& each : captures_) {
+      if (each.node->pass_.load() != this) continue;  // nothing depends on it
       towards_.insert(each.node);
-      if (!each.node->outputs_.empty() || each.node->pass_.load() != this) continue;  // or nothing depends on the leaf
-      Leaf& leaf = static_cast<Leaf&>(*each.node);
-      SG_CHECK(!leaf.captured_, "grad: an input is given twice");
-      leaf.captured_ = each.to;
+      each.node->captured_ = true;
     }
     for (Node* node : last_first()) {
       bool sharded = node->outputs_.empty() && static_cast<Leaf*>(node)->sink();
@@ -199,12 +209,20 @@ class Engine {
     std::push_heap(ready_.begin(), ready_.end(), older);
   }
 
+  static const Tensor& gradient_of(const Node& node, uint32_t output) {
+    return node.outputs_.empty() ? static_cast<const Leaf&>(node).current_ : node.gradients_[output];
+  }
+  void hand_over(Node& node) const {
+    for (const Capture& each : captures_)
+      if (each.node == &node) *each.to = gradient_of(node, each.output);
+    if (node.outputs_.empty()) static_cast<Leaf&>(node).current_ = Tensor();
+  }
+
   // Hooks see an output's gradient when all of it is there, and so does who has asked for it.
-  void finish_gradients(Node& node) {
+  void finish_gradients(Node& node) const {
     for (uint32_t k = 0; node.has_grad_hooks() && k < node.gradients_.size(); ++k)
       if (Tensor& gradient = node.gradients_[k]; gradient.defined()) gradient = node.hooked(k, gradient);
-    for (const Capture& each : captures_)
-      if (each.node == &node && !node.outputs_.empty()) *each.to = node.gradients_[each.output];
+    if (!node.outputs_.empty()) hand_over(node);
   }
 
   void step(Node& node) {
@@ -219,11 +237,13 @@ class Engine {
     any = any && (node.outputs_.empty() || std::ranges::any_of(slots_, &GradSlot::wanted));
     if (any) {
       if (node.region_) node.region_->rebuild();
+      if (anomalies_) refuse_given_nan(node);
       node.backward(node.gradients_, slots_);
+      if (node.outputs_.empty()) hand_over(node);
       for (size_t i = 0; i < slots_.size(); ++i)
         SG_ASSERT(!slots_[i].target_ || slots_[i].written_, node.name(),
                   ": backward left the wanted gradient of input ", i, " unwritten");
-      if (anomalies_) refuse_nan(node);
+      if (anomalies_) refuse_made_nan(node);
       if (node.region_) node.forget_rebuilt();
     }
     node.gradients_.clear();
@@ -235,14 +255,15 @@ class Engine {
   static bool has_nan(const Tensor& gradient) {
     return gradient.defined() && gradient.device() != kMeta && isnan(gradient).any();
   }
-  void refuse_nan(const Node& node) const {
+  // Before backward, which may write over what it was given.
+  static void refuse_given_nan(const Node& node) {
     SG_CHECK(std::ranges::none_of(node.gradients_, has_nan), "backward of '", node.name(),
              "' was given NaN: by the gradient to start from, or by a hook");
+  }
+  void refuse_made_nan(const Node& node) const {
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (!slots_[i].target_) continue;
-      bool leaf = slots_[i].target_->outputs_.empty();
-      const Tensor& gradient =
-          leaf ? static_cast<Leaf*>(slots_[i].target_)->current_ : slots_[i].target_->gradients_[slots_[i].output_];
+      const Tensor& gradient = gradient_of(*slots_[i].target_, slots_[i].output_);
       SG_CHECK(!has_nan(gradient), "backward of '", node.name(), "', operation number ", node.sequence(),
                " of this thread, made NaN in the gradient of its input ", i, ", ", gradient);
     }

@@ -34,10 +34,12 @@ void Node::connect(const Tensor& input) {
 
 void Node::add_output(const Tensor& output) {
   Tensor::Impl& impl = output.impl();
-  impl.requires_grad = true;
-  impl.leaf = false;
-  impl.output_index = uint32_t(outputs_.size());
-  impl.grad_fn = Ref<GradFn>(this);
+  if (is_floating(impl.dtype)) {
+    impl.requires_grad = true;
+    impl.leaf = false;
+    impl.output_index = uint32_t(outputs_.size());
+    impl.grad_fn = Ref<GradFn>(this);
+  }
   outputs_.push_back({impl.shape, impl.dtype, output.device()});
   if (region_) region_->note_output(*this, output);
 }
@@ -57,9 +59,11 @@ Tensor Node::hooked(uint32_t output, Tensor gradient) const {
 
 void Node::retain_grad(uint32_t output) {
   if (retained(output)) return;
-  auto kept = watched().retained[output] = std::make_shared<Tensor>();
+  auto kept = watched().retained[output] = std::make_shared<Retained>();
   add_grad_hook(output, [kept](const Tensor& gradient) {
-    *kept = kept->defined() ? add(*kept, gradient) : gradient;
+    Tensor sum = kept->sum.defined() ? add(kept->sum, gradient) : gradient;
+    kept->before = std::exchange(kept->sum, sum);
+    kept->added = true;
     return Tensor();
   });
 }
@@ -67,7 +71,22 @@ void Node::retain_grad(uint32_t output) {
 const Tensor* Node::retained(uint32_t output) const {
   if (!watched_) return nullptr;
   auto found = watched_->retained.find(output);
-  return found == watched_->retained.end() ? nullptr : found->second.get();
+  return found == watched_->retained.end() ? nullptr : &found->second->sum;
+}
+
+bool Node::forget_retained(uint32_t output) {
+  if (!retained(output)) return false;
+  watched_->retained.at(output)->sum = Tensor();
+  return true;
+}
+
+void Node::end_retained(bool failed) noexcept {
+  if (!watched_) return;
+  for (auto& [output, kept] : watched_->retained) {
+    if (kept->added && failed) kept->sum = kept->before;
+    kept->before = Tensor();
+    kept->added = false;
+  }
 }
 
 void Node::forget_rebuilt() {
@@ -86,7 +105,7 @@ void Node::forget() {
 
 bool GradSlot::is_sole(const Node& writer) const {
   return target_ && target_->waiting_ == 1 && target_->outputs_.size() == 1 && !target_->gradients_[0].defined() &&
-         target_->region_ == writer.region_ && !target_->has_grad_hooks();
+         target_->region_ == writer.region_ && !target_->has_grad_hooks() && !target_->captured_;
 }
 
 static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
@@ -132,7 +151,7 @@ void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
   if (gathers() && gathered.defined()) {
     Tensor gradient = has_grad_hooks() ? hooked(0, gathered) : gathered;
     if (captured_) {
-      *captured_ = gradient;
+      current_ = gradient;  // the engine hands it over
       return;
     }
     launch(kernels::copy, gradient, open_own(), gradient);
@@ -140,6 +159,11 @@ void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
   }
   if (sink_) sink_->ready();
   for (auto& hook : ready_hooks_) hook();
+}
+
+void Leaf::take_hooks_of(const Leaf& old) {
+  if (old.watched_) watched_ = std::make_unique<Watched>(*old.watched_);
+  ready_hooks_ = old.ready_hooks_;
 }
 
 void Leaf::set_grad(Tensor grad) {
@@ -151,8 +175,11 @@ void Leaf::set_grad(Tensor grad) {
 }
 
 void renew_leaf(const Tensor& tensor) {
-  tensor.impl().grad_fn = make_ref<Leaf>(tensor);
-  tensor.impl().leaf = true;
+  Tensor::Impl& impl = tensor.impl();
+  Ref<Leaf> renewed = make_ref<Leaf>(tensor);
+  if (impl.grad_fn) renewed->take_hooks_of(static_cast<const Leaf&>(*impl.grad_fn));
+  impl.grad_fn = std::move(renewed);
+  impl.leaf = true;
 }
 
 Leaf& leaf_of(const Tensor& tensor) {

@@ -21,6 +21,7 @@
 // A parameter's slot is its slice of the unit's flat gradient (see GradSink), so the kernel that computes a weight
 // gradient writes straight into the buffer that the reduce-scatter sends.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -115,10 +116,13 @@ class Node : public GradFn {
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
   /// Gets the complete gradient of output number `output` before backward of this node, and may give another for it.
   void add_grad_hook(uint32_t output, GradHook hook) { watched().hooks.push_back({output, std::move(hook)}); }
-  /// Keeps the gradient of an output, the sum of all passes from now on, where retained() finds it.
+  /// Keeps the gradient of an output, the sum of all passes from now on but for those that fail, where retained() finds
+  /// it.
   void retain_grad(uint32_t output);
   /// Null unless retain_grad asked for it; undefined before a pass.
   const Tensor* retained(uint32_t output) const;
+  /// The sum begins anew. False unless retain_grad asked for it.
+  bool forget_retained(uint32_t output);
   /// Grows with every recorded operation; backward visits the newest first.
   uint64_t sequence() const { return sequence_; }
   bool changeable() const override { return !grad_enabled(); }
@@ -145,6 +149,7 @@ class Node : public GradFn {
   void add_output(const Tensor& output);
   void forget_rebuilt();
   void forget();
+  void end_retained(bool failed) noexcept;
 
   std::vector<Edge> edges_;
   std::vector<OutputMeta> outputs_;
@@ -156,9 +161,13 @@ class Node : public GradFn {
     uint32_t output;
     GradHook hook;
   };
+  struct Retained {
+    Tensor sum, before;  // before the running pass added to it
+    bool added = false;
+  };
   struct Watched {  // what few nodes have
     std::vector<OfOutput> hooks;
-    std::map<uint32_t, std::shared_ptr<Tensor>> retained;
+    std::map<uint32_t, std::shared_ptr<Retained>> retained;
   };
   std::unique_ptr<Watched> watched_;
   Watched& watched() {
@@ -171,6 +180,7 @@ class Node : public GradFn {
   uint64_t sequence_;
   int waiting_ = 0;                     // gradient contributions still to come in the running pass
   bool taken_ = false;                  // by take_saved
+  bool captured_ = false;               // the running pass hands a gradient of it over to who asked for it, grad()
   std::atomic<Engine*> pass_{nullptr};  // the running pass that has met this node
   bool consumed_ = false;
 };
@@ -227,6 +237,10 @@ class Leaf final : public Node {
   bool is_of_dtype(const Tensor& tensor) const { return meta_.dtype == tensor.dtype(); }
   /// Inside backward: whether this pass brings a gradient for this leaf.
   bool in_current_pass() const;
+  /// Inside backward: whether this pass is a grad() that is to give this leaf's gradient.
+  bool is_asked_for() const;
+  /// The hooks of `old` run here, too.
+  void take_hooks_of(const Leaf& old);
   /// Runs when this leaf's gradient of a backward pass is complete.
   void add_ready_hook(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
@@ -242,17 +256,16 @@ class Leaf final : public Node {
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
   std::vector<std::function<void()>> ready_hooks_;
-  Tensor* captured_ = nullptr;  // where this pass leaves the gradient, in the place of grad_ and sink_
-  Tensor current_;              // what this backward pass writes to; undefined before its first write
-  bool fresh_ = false;          // grad_ was made in the running pass: dropped when it fails
-  bool added_ = false;          // the running pass adds to an older grad_: incomplete when it fails
+  Tensor current_;      // what this backward pass writes to; undefined before its first write
+  bool fresh_ = false;  // grad_ was made in the running pass: dropped when it fails
+  bool added_ = false;  // the running pass adds to an older grad_: incomplete when it fails
   bool incomplete_ = false;
 };
 
 /// The accumulator of a tensor that requires grad, or did.
 Leaf& leaf_of(const Tensor& tensor);
-/// Gives a leaf an accumulator without a gradient, as when its dtype or device has changed. Graphs that exist keep the
-/// old one.
+/// Gives a leaf an accumulator without a gradient, as when its dtype or device has changed, with the hooks of the one
+/// that it had. Graphs that exist keep the old one.
 void renew_leaf(const Tensor& tensor);
 /// The node that `tensor`'s gradient flows into, or null when it requires none.
 Node* node_of(const Tensor& tensor);
@@ -262,10 +275,10 @@ inline bool needs_grad(const Tensor& tensor) { return tensor.requires_grad(); }
 /// The sequence of the operation recorded last by this thread.
 uint64_t last_sequence();
 
-/// Records that `output` was made from `inputs` by a new N; null when no gradient is needed. Undefined inputs keep
-/// their place in dx but are never wanted.
+/// Records that `output` was made from `inputs` by a new N; null when no gradient is needed, or `output` has integers.
+/// Undefined inputs keep their place in dx but are never wanted.
 template <class N, class... Inputs> N* record(const Tensor& output, const Inputs&... inputs) {
-  if (!(needs_grad(inputs) || ...) || !grad_enabled()) return nullptr;
+  if (!(needs_grad(inputs) || ...) || !is_floating(output.dtype()) || !grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   node->edges_.reserve(sizeof...(inputs));
   (node->connect(inputs), ...);
@@ -273,11 +286,11 @@ template <class N, class... Inputs> N* record(const Tensor& output, const Inputs
   return node.get();
 }
 
-/// The same for any number of inputs and outputs; null without outputs.
+/// The same for any number of inputs and outputs; null unless an output has fractions. One of integers keeps its place
+/// in dy, where it is undefined.
 template <class N> N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
-  bool needed = false;
-  for (const Tensor& input : inputs) needed = needed || needs_grad(input);
-  if (!needed || outputs.empty() || !grad_enabled()) return nullptr;
+  bool fractions = std::ranges::any_of(outputs, [](const Tensor& output) { return is_floating(output.dtype()); });
+  if (!fractions || !std::ranges::any_of(inputs, needs_grad) || !grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   for (const Tensor& input : inputs) node->connect(input);
   for (const Tensor& output : outputs) node->add_output(output);

@@ -5,24 +5,50 @@
 //     sg::progress() = {step, first_sample};     // before each forward pass
 
 #include <cstdint>
+#include <mutex>
 #include <unordered_map>
 
 #include <shardgrad/core/context.h>
 
 namespace shardgrad {
 
+/// How often each random stream was drawn from in this pass. Threads may draw at once: which of them gets which numbers
+/// of a stream that they share is then left to chance.
+class Draws {
+ public:
+  Draws() = default;
+  Draws(const Draws& other) : counts_(other.counts()) {}
+  Draws& operator=(const Draws& other);
+
+  /// How often it was drawn from before this draw.
+  uint64_t next(uint64_t stream);
+  std::unordered_map<uint64_t, uint64_t> counts() const;
+  void clear() { *this = Draws(); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, uint64_t> counts_;
+};
+
 struct Progress {
   uint64_t step = 0;
   /// Place in the global batch of this rank's first sample. -1, nobody has said: dropout draws a mask of its own on
   /// every rank, which no other number of ranks would.
   int64_t first_sample = -1;
-  /// Per random stream, how often it was drawn from in this pass. Saved and put back around a recomputed region.
-  std::unordered_map<uint64_t, uint64_t> draws = {};
+  Draws draws = {};
   /// The stream of the next draw from `stream`: one for each step and draw.
   uint64_t next_stream(uint64_t stream);
 };
 
-/// The current context's: all threads of a rank have one.
-inline Progress& progress() { return context().slot<Progress>(); }
+namespace detail {
+/// Where the calling thread runs a recomputed region again: as it was in the first run. Null elsewhere.
+inline constinit thread_local ThreadSetting<Progress*> own_progress{nullptr};
+}  // namespace detail
+
+/// The current context's. All threads of a rank have one, but for one that runs a recomputed region again.
+inline Progress& progress() {
+  Progress* own = detail::own_progress.of(context());
+  return own ? *own : context().slot<Progress>();
+}
 
 }  // namespace shardgrad

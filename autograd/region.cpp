@@ -45,7 +45,7 @@ Region::Region(const RecomputeOptions& options, const std::vector<Tensor>& input
     : name_(options.name.empty() ? "recompute" : concat("recompute of '", options.name, "'")),
       parent_(current_region),
       body_(std::move(body)),
-      begin_(parent_ ? parent_->begin_ : Storage::next_serial()),
+      begin_(parent_ ? parent_->begin_ : Storage::begin_epoch()),
       rebuilt_(make_ref<RebuiltValues>()),
       progress_(progress()),
       seed_(context().seed()),
@@ -150,20 +150,18 @@ void Region::rebuild() {
   std::vector<Tensor> inputs;
   for (const Input& input : inputs_) inputs.push_back(restore(input));
   keep_until_pass_ends(rebuilt_);
-  struct Again {
+  struct Again {  // of this thread: others of the rank may draw meanwhile
     Region& region;
     Scope scope;
-    Progress now;
+    Progress then;
     uint64_t seed;
-    explicit Again(Region& region) : region(region), scope(region), now(std::move(progress())), seed(context().seed()) {
-      progress() = region.progress_;
-      context().set_seed(region.seed_);
+    ThreadSetting<Progress*>::Scope drawn_by{detail::own_progress, &then};
+    ThreadSetting<uint64_t*>::Scope seeded_by{detail::own_seed, &seed};
+    explicit Again(Region& region) : region(region), scope(region), then(region.progress_), seed(region.seed_) {
       region.running_again_ = true;
       ++regions_running_again;
     }
     ~Again() {
-      progress() = std::move(now);
-      context().set_seed(seed);
       region.running_again_ = false;
       --regions_running_again;
     }

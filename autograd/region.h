@@ -101,7 +101,7 @@ class Region final : public RefCounted, public ReadWatch {
     Shape shape;
     DType dtype;
   };
-  bool older(const Tensor& tensor) const { return tensor.storage()->serial() < begin_; }
+  bool older(const Tensor& tensor) const { return tensor.storage()->epoch() < begin_; }
   Input keep_input(const Tensor& input, bool offload);
   Tensor restore(const Input& input);
   void finish_operation();
@@ -111,7 +111,7 @@ class Region final : public RefCounted, public ReadWatch {
   std::string name_;
   Ref<Region> parent_;
   Body body_;
-  uint64_t begin_;  // storages with a smaller number are older than the outermost region
+  uint64_t begin_;  // the epoch of the outermost region: storages of earlier ones are older than that
   std::vector<Input> inputs_;
   std::vector<const Storage*> offloaded_;  // of the first run
   std::vector<SavedTensor> watched_;       // from outside; the second run would differ if they changed

@@ -71,6 +71,7 @@ Context::Context(Options options) : options_(options) {
            options_.rank, " of ", options_.world_size, " is not possible");
   options_.threads = wanted_threads(options_.threads, std::getenv("OMP_NUM_THREADS"), usable_cores());
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
+  ledger_->set_home(this);
   put_on_top(link_);
   slot<FurtherDevices>();  // made first, and so the last to go
 }
@@ -86,6 +87,7 @@ Context::~Context() {
     at_end_.run();
     while (!slots_.empty()) slots_.pop_back();
   }
+  ledger_->set_home(nullptr);
   // The host's last: what streams of the others still run takes memory of it.
   for (int kind = kDeviceKindCount; kind-- > 0;) backends_[kind].reset();
   take_out(link_);

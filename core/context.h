@@ -32,6 +32,8 @@ class HappensBefore;
 
 namespace detail {
 inline constinit thread_local ThreadSetting<Tag> owner{Tag{Category::activation, 0}};
+/// Where the calling thread has a seed of its own, because it repeats what was drawn by another; null elsewhere.
+inline constinit thread_local ThreadSetting<uint64_t*> own_seed{nullptr};
 
 /// A context in the line of those that a thread has taken up; the last one is current.
 struct ContextLink {
@@ -57,7 +59,8 @@ class Context {
   Context();
   explicit Context(Options options);
   /// By the thread that made it; contexts may go in any order, and the last one that is left is current. On an
-  /// asynchronous device a tensor is used and dropped while the context that made it is current.
+  /// asynchronous device a tensor is used while the context that made it is current, and dropped then, or by a thread
+  /// that has none.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -67,9 +70,15 @@ class Context {
 
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
-  uint64_t seed() const { return options_.seed; }
+  uint64_t seed() const {
+    const uint64_t* own = detail::own_seed.of(*this);
+    return own ? *own : options_.seed;
+  }
   /// Use manual_seed, which also begins the sequences anew.
-  void set_seed(uint64_t seed) { options_.seed = seed; }
+  void set_seed(uint64_t seed) {
+    uint64_t* own = detail::own_seed.of(*this);
+    (own ? *own : options_.seed) = seed;
+  }
   int threads() const { return options_.threads; }
   /// Of what is computed from now on, at least 1. PyTorch's set_num_threads.
   void set_threads(int threads);

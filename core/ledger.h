@@ -67,6 +67,8 @@ inline constexpr Kind activation = named<"activation">;  ///< what operations ma
 inline constexpr Kind other = named<"other">;
 }  // namespace Category
 
+class Context;
+
 /// The owner of some bytes. Unit 0 means "no unit".
 struct Tag {
   Category::Kind category = Category::other;
@@ -104,6 +106,11 @@ class Ledger {
   void on_change(std::function<void(Tag, int64_t bytes)> observer);
   bool is_observed() const { return observed_.load(std::memory_order_acquire); }
 
+  /// The context whose bytes these are; null from its end on.
+  void set_home(Context* home);
+  /// Calls `use` with it, and it does not end meanwhile. False when it has ended.
+  bool with_home(const std::function<void(Context&)>& use);
+
  private:
   struct Count {
     std::atomic<int64_t> current{0}, peak{0};
@@ -126,6 +133,8 @@ class Ledger {
   std::mutex observing_;
   std::function<void(Tag, int64_t)> observer_;
   std::atomic<bool> observed_{false};
+  std::mutex home_mutex_;
+  Context* home_ = nullptr;
 };
 
 }  // namespace shardgrad

@@ -14,12 +14,25 @@ constexpr int64_t kEdge = 3, kShortened = 1000;  // as NumPy's edgeitems and thr
 constexpr size_t kLine = 75;
 constexpr int kPrecision = 8;
 
+/// The number with the fewest digits that gives this one again.
+template <class T> double shortest(double value) {
+  char text[32];
+  double number = value;
+  for (int digits = 0; std::isfinite(value); ++digits) {
+    auto [end, error] = std::to_chars(text, text + sizeof(text), value, std::chars_format::scientific, digits);
+    std::from_chars(text, end, number);
+    if (float(T(float(number))) == float(value)) break;
+  }
+  return number;
+}
+
 /// The values as doubles, or as integers.
 struct Values {
   std::vector<double> numbers;
   std::vector<int64_t> integers;
+  DType dtype;
   bool whole, narrow;  // narrow: a float has all of their digits
-  explicit Values(const Tensor& x) : whole(!is_floating(x.dtype())), narrow(x.dtype() != DType::f64) {
+  explicit Values(const Tensor& x) : dtype(x.dtype()), whole(!is_floating(dtype)), narrow(dtype == DType::f32) {
     dispatch(x.dtype(), [&]<class T>() {
       for (T value : x.to_vector<T>()) {
         if constexpr (std::is_integral_v<T>)
@@ -30,6 +43,10 @@ struct Values {
           numbers.push_back(value);
       }
     });
+  }
+  double number(int64_t i) const {
+    double value = numbers[size_t(i)];
+    return dtype == DType::f16 ? shortest<f16>(value) : dtype == DType::bf16 ? shortest<bf16>(value) : value;
   }
 };
 
@@ -104,7 +121,7 @@ class Style {
   bool needs_exponents(const std::vector<int64_t>& shown) const {
     double largest = 0, smallest = INFINITY;
     for (int64_t i : shown) {
-      double size = std::abs(values_.numbers[size_t(i)]);
+      double size = std::abs(values_.number(i));
       if (!std::isfinite(size) || size == 0) continue;
       largest = std::max(largest, size), smallest = std::min(smallest, size);
     }
@@ -112,7 +129,7 @@ class Style {
   }
   Parts parts(int64_t i) const {
     if (values_.whole) return {std::to_string(values_.integers[size_t(i)]), "", ""};
-    double value = values_.numbers[size_t(i)];
+    double value = values_.number(i);
     if (std::isnan(value)) return {"nan", "", "", false};
     if (std::isinf(value)) return {value < 0 ? "-inf" : "inf", "", "", false};
     std::string text, exponent;
@@ -192,10 +209,12 @@ class Printer {
   Style style_;
 };
 
-void print_line(std::ostream& out, const std::vector<double>& values, const Shape& shape, int dim, int64_t offset,
-                int64_t stride) {
+void print_line(std::ostream& out, const Values& values, const Shape& shape, int dim, int64_t offset, int64_t stride) {
   if (dim == shape.ndim()) {
-    out << values[size_t(offset)];
+    if (values.whole)
+      out << values.integers[size_t(offset)];
+    else
+      out << values.number(offset);
     return;
   }
   int64_t extent = shape[dim], step = extent ? stride / extent : 0;
@@ -226,10 +245,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
 }
 
 std::string to_string(const Tensor& tensor) {
-  Values values(tensor);
-  if (values.whole) values.numbers.assign(values.integers.begin(), values.integers.end());
   std::ostringstream out;
-  print_line(out, values.numbers, tensor.shape(), 0, 0, tensor.numel());
+  print_line(out, Values(tensor), tensor.shape(), 0, 0, tensor.numel());
   return std::move(out).str();
 }
 

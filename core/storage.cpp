@@ -16,9 +16,9 @@ Stream& current_stream(Device device) {
   return running ? *running : context().backend(device).compute();
 }
 
-static thread_local uint64_t storages_made = 0;
+static std::atomic<uint64_t> epochs_begun{0};
 
-uint64_t Storage::next_serial() { return storages_made; }
+uint64_t Storage::begin_epoch() { return epochs_begun.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 Storage::Storage(Context& context, size_t bytes, Ref<Allocator> memory, Tag tag)
     : unit_(tag.unit),
@@ -26,7 +26,7 @@ Storage::Storage(Context& context, size_t bytes, Ref<Allocator> memory, Tag tag)
       bytes_(bytes),
       memory_(std::move(memory)),
       ledger_(context.shared_ledger()),
-      serial_(storages_made++) {}
+      epoch_(epochs_begun.load(std::memory_order_relaxed)) {}
 
 Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool released) {
   Context& ctx = context();
@@ -52,11 +52,18 @@ Storage::~Storage() {
   if (!resident_ || is_window()) return;
   ledger_->sub(tag(), bytes_);
   if (bytes_ == 0) return;
-  // A storage may outlive its context (a tensor kept past the end of a run): then no stream is left to order with.
-  if (Context* context = Context::current())
-    memory_->free(block_, stream_now(*context, device()));
-  else
-    memory_->discard(block_);
+  auto free_in = [this](Context& context) { memory_->free(block_, stream_now(context, device())); };
+  if (Context* context = Context::current()) {
+    free_in(*context);
+    return;
+  }
+  // A thread without a context drops it, as Python's garbage collector may in any; or it outlives its context (a tensor
+  // kept past the end of a run), and no stream is left to order with.
+  bool freed = ledger_->with_home([&](Context& home) {
+    ContextScope scope(home);
+    free_in(home);
+  });
+  if (!freed) memory_->discard(block_);
 }
 
 static std::string described(Category::Kind category, const std::string& unit) {
@@ -84,7 +91,7 @@ void Storage::materialize(Stream& stream) {
 
 void Storage::release(Stream& stream) {
   SG_ASSERT(resident_, "release of a released storage");
-  SG_CHECK(!rare_ || rare_->leases == 0, "this memory cannot be released: it is leased to ", rare_->holder,
+  SG_CHECK(!holder(), "this memory cannot be released: it is leased to ", *holder(),
            "; end the lease (drop the exported tensor) first");
   if (!is_window()) {
     ledger_->sub(tag(), bytes_);

@@ -47,9 +47,11 @@ class Storage final : public RefCounted {
   /// Gives the memory back; `stream` is the last to use it. Requires a resident storage that nobody leases.
   void release(Stream& stream);
 
-  /// Grows with every storage that a thread makes: of two made by one thread, the later has the larger number.
-  uint64_t serial() const { return serial_; }
-  static uint64_t next_serial();
+  /// The program's epoch when it was made. Epochs are few, so that a storage costs a look at their count and no more.
+  uint64_t epoch() const { return epoch_; }
+  /// Begins an epoch. What the calling thread has made, or got from another thread, is of an earlier one; what it makes
+  /// from now on is not.
+  static uint64_t begin_epoch();
 
   /// Counts writes that backward must know of: those that reached the value at byte `offset`. A value saved at one
   /// version is refused at another. Values side by side count together unless count_writes_apart told where they begin.
@@ -67,6 +69,8 @@ class Storage final : public RefCounted {
   /// While leased by a holder of raw pointers (DLPack, a user's cache), release() throws and names the holder.
   void lease(std::string holder);
   void end_lease();
+  /// Who leases it, or null.
+  const std::string* holder() const { return rare_ && rare_->leases > 0 ? &rare_->holder : nullptr; }
 
   /// Says who owns this storage and what to do when it is used while released.
   void set_note(std::string note) { rare().note = std::move(note); }
@@ -117,7 +121,7 @@ class Storage final : public RefCounted {
   MemoryBlock block_{};
   Ref<Allocator> memory_;
   std::shared_ptr<Ledger> ledger_;
-  uint64_t version_ = 0, serial_;
+  uint64_t version_ = 0, epoch_;
   std::unique_ptr<Rare> rare_;
 };
 

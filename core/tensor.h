@@ -13,6 +13,7 @@
 #include <shardgrad/core/device.h>
 #include <shardgrad/core/dtype.h>
 #include <shardgrad/core/ref.h>
+#include <shardgrad/core/scalar.h>
 #include <shardgrad/core/shape.h>
 #include <shardgrad/core/storage.h>
 #include <shardgrad/core/view.h>
@@ -79,17 +80,19 @@ class Tensor {
   /// Makes this leaf record gradients, or stop. Throws for a computed tensor or an integer dtype.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().grad_fn || impl().leaf; }
-  /// The accumulated gradient of a leaf; undefined before backward. Throws for a computed tensor, which keeps none, and
-  /// when a pass that failed has added a part of its gradient to an older one.
+  /// The accumulated gradient of a leaf; undefined before backward. Throws for a computed tensor, which keeps none
+  /// without retain_grad, and when a pass that failed has added a part of its gradient to an older one.
   Tensor grad() const;
   void set_grad(Tensor grad) const;
   /// Forgets the gradient and frees its memory.
   void zero_grad() const { set_grad(Tensor()); }
   /// Runs with the whole gradient of this tensor, which it must not change, before it goes on or is added to a leaf's;
   /// what `hook` gives, unless that is undefined, takes its place. Before backward, which drops the hooks of computed
-  /// tensors with its graph.
+  /// tensors with its graph. A parameter keeps its hooks when its module goes to another dtype or device, or is
+  /// sharded: they see what this rank has computed, before it is reduced.
   void register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
-  /// This computed tensor keeps its gradient, the sum of the passes from now on, for grad().
+  /// This computed tensor keeps its gradient, the sum of the passes from now on that do not fail, for grad() and
+  /// zero_grad().
   void retain_grad() const;
   /// Backpropagates from this tensor; `grad` defaults to 1 and is required for more than one element.
   void backward(const Tensor& grad = Tensor(), bool retain_graph = false) const;
@@ -116,7 +119,7 @@ class Tensor {
   Tensor expand(const Shape& shape) const;
   Tensor repeat(std::initializer_list<int64_t> times) const;
   Tensor gather(int dim, const Tensor& index) const;
-  Tensor masked_fill(const Tensor& mask, double value) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
   Tensor matmul(const Tensor& b) const;
   Tensor sum() const;
   Tensor sum(int dim, bool keepdim = false) const;
@@ -161,8 +164,8 @@ class Tensor {
   Tensor relu() const;
   Tensor sigmoid() const;
   Tensor tanh() const;
-  Tensor pow(double exponent) const;
-  Tensor clamp(double low, double high) const;
+  Tensor pow(Scalar exponent) const;
+  Tensor clamp(Scalar low, Scalar high) const;
   Tensor clone() const;
 
   /// The name shown in errors; a parameter's full name.
@@ -200,8 +203,8 @@ class Tensor {
 
 /// For messages, which concat() puts it into: "f32[2, 3] on cpu".
 std::string describe(const Tensor& tensor);
-/// The values as NumPy prints them (docs.scipy.org, array2string): short, aligned, large tensors by their edges. Where
-/// there are none to be read, describe(). Waits for the device.
+/// The values as NumPy prints them (docs.scipy.org, array2string): short, aligned, large tensors by their edges; bf16
+/// with the fewest digits that give it again. Where there are none to be read, describe(). Waits for the device.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 /// The values in one line, nested brackets, long dimensions shortened.
 std::string to_string(const Tensor& tensor);

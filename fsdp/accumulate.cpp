@@ -25,8 +25,9 @@ PairwiseSum::PairwiseSum(Sharded& sharded) : sharded_(sharded) {
 
 PairwiseSum::~PairwiseSum() {
   sharded_.schedule_.set_pass({});
-  if (finished_ || passes_ == 0) return;
-  for (FlatParam* flat : sharded_.flats_) flat->grads().tear();
+  for (FlatParam* flat : sharded_.flats_)
+    if ((passes_ > 0 && !finished_) || !flat->grads().passes_joined())
+      flat->grads().tear("a PairwiseSum ended before finish() had added up its passes");
 }
 
 void PairwiseSum::begin_pass() {

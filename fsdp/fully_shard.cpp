@@ -117,6 +117,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     left_out_.push_back({name, parameter->tensor, parameter->part});
   }
   buffers_ = root.buffer_entries();
+  aliases_ = root.aliases();
   if (config.sync_module_states) broadcast_rest(root, left_out_, group);
   convert_buffers(root, config);
   at_end_[0] = context().at_end([this] { end(); });

@@ -54,6 +54,8 @@ class Sharded {
   /// that its states have (nn::Parameter::persistent).
   std::vector<NamedParameter> buffers() const { return buffers_with(false); }
   std::vector<NamedParameter> saved_buffers() const { return buffers_with(true); }
+  /// The other names of tied parameters and shared buffers, each with the one that states have (nn::Module::aliases).
+  const std::map<std::string, std::string>& aliases() const { return aliases_; }
   /// Of the model that this one is a part of, where that was sharded after it.
   Schedule& schedule() { return above_ ? above_->schedule() : schedule_; }
   const Schedule& schedule() const { return above_ ? above_->schedule() : schedule_; }
@@ -86,6 +88,7 @@ class Sharded {
   std::shared_ptr<Sharded> above_;                   // the model that has taken this one's units over
   std::vector<NamedParameter> left_out_;
   std::vector<nn::Module::Entry<nn::Parameter>> buffers_;
+  std::map<std::string, std::string> aliases_;
   Schedule schedule_;
   std::vector<Users> modules_;  // of the units, in their order; for fully_shard
   std::vector<FlatParam*> flats_;
@@ -118,8 +121,9 @@ std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module& root, dist::Pro
 void remember(const std::shared_ptr<Sharded>& sharded);
 
 /// Backward passes in this scope add up gradients on each rank and send nothing; the first one after it reduces the
-/// sum. Costs the full gradients' memory until then, and saves their traffic. Without it every pass is reduced and
-/// added to the reduced sum. Each is the same bits under every strategy, but not the same as the other.
+/// sum; until then Tensor::grad refuses to show it. Costs the full gradients' memory until then, and saves their
+/// traffic. Without it every pass is reduced and added to the reduced sum. Each is the same bits under every strategy,
+/// but not the same as the other.
 ///
 ///     { fsdp::NoSync local(*sharded); loss(0).backward(); loss(1).backward(); }
 ///     loss(2).backward();
@@ -148,7 +152,8 @@ class NoSync {
 ///     sum.finish();
 ///     optimizer.step();
 ///
-/// Without finish(), as where an error ends it, the gradients are refused until all are zeroed.
+/// Before finish() Tensor::grad refuses to show them; without it, as where an error ends it, they are refused until all
+/// are zeroed.
 class PairwiseSum {
  public:
   /// Throws Error(input) in a backward pass, beside another one of the model, and as NoSync does.
@@ -192,8 +197,9 @@ void reshard(Sharded& sharded, const std::string& unit);
 
 /// In this scope the parameters are copies of the whole ones, in the shards' dtype: readable, and to be edited. With
 /// `write_back` edits are kept at the end: each rank takes its own part; edits that differ between ranks are refused,
-/// and nothing is kept. Otherwise, or after an exception, edits are dropped. A collective. Forward, backward, a step,
-/// state and another such scope are refused inside.
+/// and nothing is kept, nor while somebody leases what would change. Otherwise, or after an exception, edits are
+/// dropped. A collective. Forward, backward, a step, a swap of averages (optim::EMA), state and another such scope are
+/// refused inside.
 class SummonFullParams {
  public:
   explicit SummonFullParams(Sharded& sharded, bool write_back = false);
@@ -210,12 +216,14 @@ class SummonFullParams {
 /// All parameters and buffers with the names and shapes of the sharded module's state_dict, as copies on the cpu,
 /// parameters gathered one unit at a time, buffers as mean_buffers (fsdp/state/replicas.h) has them. A collective:
 /// every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws Error(input) when copies of the
-/// model are not the same any more (check_replicas). On a mesh parameters are joined, each piece sent by one rank that
-/// holds it: no rank has memory for more than a parameter beside its shards and the map, and rank 0 is the mesh's.
+/// model are not the same any more (check_replicas). Buffers that Config::buffer_dtype has converted are of that dtype.
+/// On a mesh parameters are joined, each piece sent by one rank that holds it: no rank has memory for more than a
+/// parameter beside its shards and the map, and rank 0 is the mesh's.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
 /// Each rank takes its part of whole parameters, and all buffers; a state without any of them, as they were once saved,
-/// leaves them as they are. Throws Error(input) listing missing, unknown and misshapen names before anything is
-/// changed.
+/// leaves them as they are. A tied parameter may be there under its other names, too, with the same values. Throws
+/// Error(input) listing missing, unknown and misshapen names, and where somebody leases what would change, before
+/// anything is changed.
 void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>& state);
 
 }  // namespace shardgrad::fsdp

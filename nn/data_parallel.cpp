@@ -34,7 +34,7 @@ Replicas::Replicas(std::vector<std::shared_ptr<Module>> modules, std::vector<Dev
                     from[i].tensor.shape() == to[i].tensor.shape() && from[i].tensor.dtype() == to[i].tensor.dtype();
         SG_CHECK(same, "DataParallel: a replica differs from the model in '", (i < from.size() ? from : to)[i].name,
                  "'; give a function that makes the same module");
-        found.push_back({from[i].tensor, to[i].tensor, ~uint64_t(0)});
+        found.push_back({from[i].tensor, to[i].tensor, ~uint64_t(0), from[i].name});
       }
       return found;
     };
@@ -100,9 +100,20 @@ std::vector<Tensor> Replicas::gather(const std::vector<std::vector<Tensor>>& res
     whole.push_back(cat(parts, 0));
     Node* node = grad_enabled() ? node_of(whole.back()) : nullptr;
     if (!node) continue;
-    node->add_pre_hook([self = shared_from_this()] { on_backward_end([self] { self->sum_gradients(); }); });
+    node->add_pre_hook([self = shared_from_this()] {
+      self->check_asked_for();
+      on_backward_end([self] { self->sum_gradients(); });
+    });
   }
   return whole;
+}
+
+// grad() would go to the model's own part alone, for the others are of other leaves.
+void Replicas::check_asked_for() const {
+  for (const Pair& pair : others_[0].parameters)
+    SG_CHECK(!pair.from.requires_grad() || !leaf_of(pair.from).is_asked_for(), "grad: '", pair.name,
+             "' is a parameter of DataParallel, whose gradient is the sum over its replicas; call backward(), which ",
+             "adds them up");
 }
 
 // Those of a pass that fails go with it.

@@ -7,7 +7,7 @@
 //     nn::DataParallel parallel(model, {kCpu, kCpu, kAcc});   // two GPUs: {kCuda, Device{DeviceKind::cuda, 1}}
 //     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
 //     Tensor loss = mse_loss(parallel(x), y);      // a mean over the whole batch
-//     loss.backward();                             // model's gradients are the sums over the replicas
+//     loss.backward();                             // model's gradients are the sums over the replicas; grad() refuses
 //
 // The calling thread calls one replica after the other: devices that compute by themselves (acc, sim, GPUs) do so
 // beside each other, and none waits for another but for what it gets of it. A device may be named several times. What
@@ -51,11 +51,13 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   struct Pair {
     Tensor from, to;
     uint64_t copied;  // from's version
+    std::string name;
   };
   struct Replica {
     std::shared_ptr<Module> module;
     std::vector<Pair> parameters, buffers;
   };
+  void check_asked_for() const;
   void sum_gradients();
   std::vector<std::shared_ptr<Module>> modules_;
   std::vector<Device> devices_;

@@ -14,6 +14,8 @@
 // `qkv`, one under the other, and gate_proj and up_proj are `gate_up`. `lm_head.weight` is a second name of the table
 // where they are tied.
 
+#include <tuple>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/kv_cache.h>
 #include <shardgrad/nn/linear.h>
@@ -38,12 +40,14 @@ struct TextCall {
 struct TextPlace {
   Tensor starts = {};  ///< as in TextCall, or the cache's
   KvCache* cache = nullptr;
-  int64_t layer = 0;  ///< of the cache
-  /// rope()'s of LLaMA, the model's own. A pointer, for what a unit gets may be converted to 16 bits, and this not.
-  const Tensor* rope_table = nullptr;
+  int64_t layer = 0;       ///< of the cache
+  Tensor rope_table = {};  ///< rope()'s of LLaMA, the model's own
 
   int64_t first() const { return cache ? cache->length() : 0; }  ///< tokens of a row before this call
 };
+/// For autograd/traverse.h. Without the table: what a unit gets may be converted to 16 bits, and this not.
+inline auto tensors_of(TextPlace& place) { return std::tie(place.starts); }
+inline auto tensors_of(const TextPlace& place) { return std::tie(place.starts); }
 /// attention() of this call's rows, and of those in the cache where there is one.
 Tensor attend(const Tensor& qkv, const TextPlace& place, const AttentionOptions& options, std::string_view name);
 

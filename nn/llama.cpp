@@ -34,7 +34,7 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o)
 
 Tensor LlamaAttention::forward(const Tensor& x, const TextPlace& place) {
   Tensor rotated =
-      rope(qkv(x), *place.rope_table, heads_, kv_heads_, place.starts, place.first());  // (B, T, (H + 2G) d)
+      rope(qkv(x), place.rope_table, heads_, kv_heads_, place.starts, place.first());  // (B, T, (H + 2G) d)
   AttentionOptions how{.heads = heads_, .kv_heads = kv_heads_, .dropout = training() ? dropout_ : 0};
   return o_proj(attend(rotated, place, how, full_name()));
 }
@@ -67,22 +67,23 @@ Llama::Llama(const LlamaOptions& o) : LanguageModel(sizes_of(o)), options_(o) {
   if (o.tie_word_embeddings) tie(embed_tokens->weight, lm_head->weight);
 }
 
-// It is not state: whoever has the options can make it.
-void Llama::extend_table(int64_t positions, const Tensor& x) {
+// It is not state: whoever has the options can make it. Threads that call the model at once share it.
+Tensor Llama::table_of(int64_t positions, const Tensor& x) {
+  std::lock_guard lock(table_mutex_);
   DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   bool fits = rope_table_.defined() && rope_table_.dtype() == dtype && rope_table_.device() == x.device();
   positions = std::min(positions, max_positions());
-  if (fits && rope_table_.size(0) >= positions) return;
+  if (fits && rope_table_.size(0) >= positions) return rope_table_;
   TagScope owner(Category::other);
   int64_t rows = std::min(max_positions(), int64_t(std::bit_ceil(uint64_t(positions))));
-  rope_table_ = rope_table(rows, options_.depth(), options_.rope, {dtype, x.device()});
+  return rope_table_ = rope_table(rows, options_.depth(), options_.rope, {dtype, x.device()});
 }
 
 Tensor Llama::features(const Tensor& ids, TextPlace place) {
   Tensor x = embed_tokens(ids);  // (B, T, C)
   int64_t end = place.first() + ids.size(1);
-  extend_table(place.cache ? std::max(end, place.cache->positions()) : end, x);  // a text grows into what it has
-  place.rope_table = &rope_table_;
+  if (place.cache) end = std::max(end, place.cache->positions());  // a text grows into what it has
+  place.rope_table = table_of(end, x);
   for (const Child<LlamaBlock>& layer : *layers) {
     x = layer(x, place);
     ++place.layer;

@@ -11,6 +11,8 @@
 //     layers.0.mlp.down_proj.weight (C, F)
 //     norm.weight (C)                              lm_head.weight (vocabulary, C), or embed_tokens.weight, where tied
 
+#include <mutex>
+
 #include <shardgrad/autograd/rope_table.h>
 #include <shardgrad/nn/containers.h>
 #include <shardgrad/nn/embedding.h>
@@ -85,8 +87,9 @@ class Llama : public LanguageModel {
   const Child<LanguageHead>& head() const override { return lm_head; }
 
  private:
-  void extend_table(int64_t positions, const Tensor& x);
+  Tensor table_of(int64_t positions, const Tensor& x);
   LlamaOptions options_;
+  std::mutex table_mutex_;
   Tensor rope_table_;  // of as many positions as were needed until now, or more
 };
 

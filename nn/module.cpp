@@ -218,9 +218,14 @@ void Module::complete_names() {
 
 void Module::materialize() {
   Module& top = root();
-  top.complete_names();
-  for (auto& entry : top.state_entries()) entry.object->materialize();
-  for (auto& [name, module] : top.named_modules()) {
+  std::lock_guard lock(top.filling_);
+  top.fill();
+}
+
+void Module::fill() {
+  complete_names();
+  for (auto& entry : state_entries()) entry.object->materialize();
+  for (auto& [name, module] : named_modules()) {
     module->fills_on_call_ = false;
     module->update_direct();
   }

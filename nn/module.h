@@ -15,10 +15,12 @@
 // A module is constructed without memory: a parameter is a shape, an initialiser and a released storage. Values appear
 // at the first call of the root, or each rank fills only its shard (fsdp); see Init for why both give the same model.
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -116,7 +118,8 @@ class Module {
   void complete_names();
 
   // --- state -------------------------------------------------------------------------------------------------------
-  /// Fills every parameter and buffer of the whole tree that has no values yet.
+  /// Fills every parameter and buffer of the whole tree that has no values yet. The first call of a root does; several
+  /// threads may make it at once.
   void materialize();
   /// Makes everything below live on `device`, or be of floating type `dtype`, with the values and gradients that there
   /// are. Integers stay what they are, and so do running statistics where `dtype` has 16 bits (Parameter::keeps_f32).
@@ -197,6 +200,8 @@ class Module {
   std::shared_ptr<Parameter> find(const Tensor& tensor);
   Module& root();
   void update_direct();
+  void fill();
+  void fill_on_call();
   void rehouse(std::optional<Device> device, std::optional<DType> dtype);
 
   EntryList parameters_, buffers_;
@@ -208,10 +213,11 @@ class Module {
   std::string full_name_;
   Module* parent_ = nullptr;  // the first module that registered this one
   bool training_ = true;
-  bool direct_ = true;
   bool only_holds_ = false;
   bool sealed_ = false;
-  bool fills_on_call_ = false;  // was made as a root, and its tree has not been filled
+  std::atomic<bool> direct_ = true;
+  std::atomic<bool> fills_on_call_ = false;  // was made as a root, and its tree has not been filled
+  std::mutex filling_;                       // of a root: for who fills its tree
 };
 
 /// The tree of modules with the shapes of their parameters, and how many numbers those have:

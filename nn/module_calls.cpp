@@ -80,8 +80,14 @@ void Module::set_recompute(std::optional<RecomputeOptions> options) {
   update_direct();
 }
 
+void Module::fill_on_call() {
+  Module& top = root();
+  std::lock_guard lock(top.filling_);
+  if (fills_on_call_) top.fill();  // no other thread has in the meantime
+}
+
 void Module::before_forward(std::vector<Tensor>& inputs) {
-  if (fills_on_call_) materialize();
+  if (fills_on_call_) fill_on_call();
   call_hooks(pre_hooks_, *this, inputs);
 }
 

@@ -1,5 +1,7 @@
 #include <shardgrad/optim/ema.h>
 
+#include <utility>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/optimizer.h>
@@ -50,14 +52,17 @@ std::vector<EMA::Piece> EMA::pieces() const {
 void EMA::update() {
   SG_CHECK(!swapped_, "EMA: the averages are in the model; swap() back before update()");
   NoGrad no_grad;
+  std::vector<std::vector<Tensor>> first(parameters_.size());  // all of them, or none where memory ends
   for (const Piece& piece : pieces()) {
-    std::vector<Tensor>& averages = averages_[piece.index];
     TagScope owner(Tag{Category::optimizer_state, piece.values.storage()->tag().unit});
-    if (!begun_)
-      averages.push_back(clone(piece.values));
-    else
-      averages[piece.part] += (piece.values - averages[piece.part]) * (1 - decay_);
+    if (!begun_) {
+      first[piece.index].push_back(clone(piece.values));
+    } else {
+      Tensor& average = averages_[piece.index][piece.part];
+      average += (piece.values - average) * (1 - decay_);
+    }
   }
+  if (!begun_) averages_ = std::move(first);
   begun_ = true;
 }
 
@@ -65,17 +70,24 @@ void EMA::swap() {
   SG_CHECK(begun_, "EMA: there is no average yet; call update() after a step");
   NoGrad no_grad;
   std::vector<Piece> all = pieces();
-  for (GradSink* owner : owners_)
-    if (owner) owner->before_write();
+  std::vector<Tensor> values;  // all of them before any changes: memory may end
   for (const Piece& piece : all) {
-    Tensor &average = averages_[piece.index][piece.part], values = clone(piece.values);
-    copy_into(piece.values, average);
-    copy_into(average, values);
+    TagScope owner(Tag{Category::optimizer_state, piece.values.storage()->tag().unit});
+    values.push_back(clone(piece.values));
+  }
+  auto tell_owners = [this](void (GradSink::*event)()) {
+    reach_all(owners_, [event](GradSink* owner) {
+      if (owner) (owner->*event)();
+    });
+  };
+  tell_owners(&GradSink::before_write);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Piece& piece = all[i];
+    copy_into(piece.values, std::exchange(averages_[piece.index][piece.part], values[i]));
     if (piece.copy.defined()) launch(kernels::cast, piece.values, out(piece.copy), piece.values);
   }
-  for (GradSink* owner : owners_)
-    if (owner) owner->written();
   swapped_ = !swapped_;
+  tell_owners(&GradSink::written);
 }
 
 }  // namespace shardgrad::optim

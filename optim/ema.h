@@ -35,7 +35,9 @@ class EMA {
   /// After a step. Throws Error(input) while the averages are in the model, and where a parameter was sharded, or went
   /// to another device or dtype, since.
   void update();
-  /// Parameters and averages change places; on all ranks. Throws Error(input) before the first update, and as update.
+  /// Parameters and averages change places; on all ranks. Takes memory for a copy of this rank's until it returns.
+  /// Throws Error(input) before the first update, in a scope of fsdp::SummonFullParams, and as update, having changed
+  /// nothing.
   void swap();
   /// Whether the averages are in the model.
   bool swapped() const { return swapped_; }

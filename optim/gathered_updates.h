@@ -12,9 +12,12 @@ namespace shardgrad::optim {
 /// What updates have gathered: flat ranges of one device and dtype.
 template <class Args> class GatheredUpdates {
  public:
-  /// Forgets what an update that failed has left.
+  /// Forgets what an update that failed has left. To read how many have the ranges orders nothing; to become one more
+  /// of them comes after all that a launch has read that was one.
   void begin() {
-    if (ranges_.use_count() != 1) ranges_ = std::make_shared<Ranges>();  // a launch has the others still
+    bool alone = ranges_.use_count() == 1;
+    std::shared_ptr<Ranges> after_launches = ranges_;
+    if (!alone) ranges_ = std::make_shared<Ranges>();  // a launch has the others still
     ranges_->clear();
     first_ = {}, scale_ = {};
   }

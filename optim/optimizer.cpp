@@ -203,8 +203,9 @@ void Optimizer::publish(std::span<const Piece> pieces) const {
 
 // Also where this rank holds no part of a parameter: every rank must know that it changed.
 void Optimizer::tell_owners(void (GradSink::*event)()) const {
-  for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].owner && slots_[i].has_gradient) (slots_[i].owner->*event)();
+  reach_all(slots_, [event](const Slot& slot) {
+    if (slot.owner && slot.has_gradient) (slot.owner->*event)();
+  });
 }
 
 void Optimizer::warn_of_untrained() const {

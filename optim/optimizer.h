@@ -64,10 +64,10 @@ class Optimizer {
   double lr() const { return lr_; }
   /// Those of all parameters; each keeps its ratio to the others.
   void set_lr(double lr);
-  /// That of parameters()[i], and its weight decay. On all ranks alike.
-  double lr_of(size_t i) const { return slots_[i].own_lr.value_or(lr_ * slots_[i].lr_scale); }
+  /// That of parameters()[i], and its weight decay. On all ranks alike. Throws Error(input) where there is no such i.
+  double lr_of(size_t i) const;
   void set_lr_of(size_t i, double lr);
-  double weight_decay_of(size_t i) const { return slots_[i].weight_decay; }
+  double weight_decay_of(size_t i) const;
   /// What a parameter learns by: lr(), its own rate, and the ratio of the two that set_lr keeps.
   struct Rates {
     double lr, own, ratio;
@@ -90,7 +90,11 @@ class Optimizer {
     Part part = {};     ///< what the parameter, with this shape, is of a larger one
   };
   /// Whether parameters()[i] has state or, being trained, gets it with the first step. One that is frozen keeps it.
-  bool has_state(size_t i) const { return trains(i) || !slots_[i].states.empty(); }
+  /// Throws Error(input) where there is no such i.
+  bool has_state(size_t i) const {
+    check_number(i);
+    return trains(i) || !slots_[i].states.empty();
+  }
   using IsGiven = std::function<bool(const std::string& name)>;
   /// Makes the state that is not there yet, of 0: of trained parameters, and of those with a state tensor of which
   /// `given` says that it is to be loaded.
@@ -178,6 +182,7 @@ class Optimizer {
     std::vector<States> states = {};                  // one per local range; empty until allocated
     bool has_gradient = false, had_gradient = false;  // in the last step; in any
   };
+  void check_number(size_t i) const;
   enum class Gradients : bool { unused, used };
   std::span<const LocalRange> ranges_of(size_t i, Gradients gradients, LocalRange& whole) const;
   void wait_for(const Piece& piece) const;

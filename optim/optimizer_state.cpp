@@ -77,11 +77,12 @@ void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
   StateSpecs rates = rates_specs(*this);
   for (auto& [name, tensor] : state_dict())
     if (given(name) || !rates.contains(name)) check.expect(name, tensor.shape(), tensor.dtype());
-  for (size_t i = 0; i < slots_.size(); ++i)
-    for (size_t s = 0; s < state_names_.size() && !has_state(i) && given(state_name(i, 0)); ++s) {
-      const Tensor& parameter = parameters_[i].tensor;
+  for (size_t i = 0; i < slots_.size(); ++i) {  // of frozen ones, and empty ones as others save them
+    const Tensor& parameter = parameters_[i].tensor;
+    bool expected = has_state(i) && parameter.numel() > 0;
+    for (size_t s = 0; s < state_names_.size() && !expected && given(state_name(i, 0)); ++s)
       check.expect(state_name(i, s), parameter.shape(), parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
-    }
+  }
   std::string faults = check.faults();
   std::map<std::string, Rates> saved;
   if (faults.empty()) faults = faults_of(saved = rates_in(state, *this));

@@ -1,6 +1,7 @@
 #pragma once
 // What of a parameter this rank updates (autograd/parameter.h), for optimizers and averages.
 
+#include <exception>
 #include <span>
 #include <string>
 
@@ -26,6 +27,17 @@ inline void check_wide(const std::string& who, const NamedParameter& parameter, 
   SG_CHECK(size_of(dtype) >= 4, who, ": '", parameter.name, "' is ", dtype,
            ", in which small updates are lost; keep the model in f32 and compute in ", dtype,
            " in a scope of Autocast, or shard it with Config::param_dtype");
+}
+
+/// Calls `call` with each of `all`, also after one of them has thrown; then throws what was thrown first.
+template <class All, class Call> void reach_all(All&& all, const Call& call) {
+  std::exception_ptr failure;
+  for (auto&& each : all) try {
+      call(each);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace shardgrad::optim

@@ -36,8 +36,24 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
+void Optimizer::check_number(size_t i) const {
+  SG_CHECK(i < slots_.size(), name_, ": there is no parameter number ", i, "; parameters() are ", slots_.size(),
+           ", which count from 0");
+}
+
+double Optimizer::lr_of(size_t i) const {
+  check_number(i);
+  return slots_[i].own_lr.value_or(lr_ * slots_[i].lr_scale);
+}
+
+double Optimizer::weight_decay_of(size_t i) const {
+  check_number(i);
+  return slots_[i].weight_decay;
+}
+
 void Optimizer::set_lr_of(size_t i, double lr) {
   check_option(name_.c_str(), "lr", lr, lr >= 0);
+  check_number(i);
   slots_[i].own_lr = lr;
 }
 

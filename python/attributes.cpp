@@ -145,6 +145,9 @@ Assigned assign_to_part(nb::handle self, nn::Module& module, const std::string& 
     assign_parameter(self, name, value);
     return Assigned::done;
   }
+  SG_CHECK(!nb::isinstance<ParameterTensor>(value), "'", name, "' is a buffer of this ", module.type_name(),
+           ", in whose place a parameter would not be trained; make the module without the buffer, or give the values "
+           "alone, with .detach()");
   SG_CHECK(is_tensor && given.shape() == part.shape() && given.dtype() == part.dtype(), "'", name, "' is a buffer, ",
            part, ", and gets new values of its shape and dtype, not ", nb::repr(value).c_str());
   Wait wait;

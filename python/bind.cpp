@@ -27,9 +27,18 @@ template <class Visit> void visit_tensors(nb::handle object, const Visit& visit)
   }
 }
 
+// Between finding tensors and replacing them hooks run, and other threads.
+void check_as_many(bool as_many) {
+  SG_CHECK(as_many, "a list or dict of tensors, a call's argument or result, has got more or fewer of them during the ",
+           "call; a hook gives other tensors as its result, and leaves such lists as they are");
+}
+
 nb::object replaced(nb::handle object, std::span<const Tensor> tensors, size_t& next) {
   Deeper deeper;
-  if (nb::isinstance<Tensor>(object)) return nb::cast(tensors[next++]);
+  if (nb::isinstance<Tensor>(object)) {
+    check_as_many(next < tensors.size());
+    return nb::cast(tensors[next++]);
+  }
   if (nb::isinstance<nb::dict>(object)) {
     nb::dict copy;
     for (auto [key, value] : nb::borrow<nb::dict>(object)) copy[key] = replaced(value, tensors, next);
@@ -169,7 +178,9 @@ std::vector<Tensor> tensors_in_object(nb::handle object) {
 
 nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors) {
   size_t next = 0;
-  return replaced(object, tensors, next);
+  nb::object whole = replaced(object, tensors, next);
+  check_as_many(next == tensors.size());
+  return whole;
 }
 
 }  // namespace shardgrad::python

@@ -129,6 +129,8 @@ std::vector<int64_t> numbers_of(const char* op, const nb::args& given);
 /// The same for one argument: a number or a list.
 std::vector<int64_t> numbers_of(const char* op, nb::handle given);
 std::vector<int> dims_of(const char* op, nb::handle given);
+/// What the integer is that this is: Python's, NumPy's, or of a tensor; invalid for anything else.
+nb::object integer_of(nb::handle given);
 inline Shape shape_of(const std::vector<int64_t>& extents) { return Shape(std::span<const int64_t>(extents)); }
 /// What x is broadcast to: -1 keeps the extent of a dimension that x has. Throws Error(input) naming `op`.
 Shape broadcast_of(const char* op, const Tensor& x, std::vector<int64_t> extents);
@@ -154,10 +156,13 @@ Device gpu_of(const DeviceName& given);
 /// Without a dtype: `otherwise`.
 TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, DType otherwise = DType::f32);
 
+/// Of a number, or of nested lists of them. Throws Error(input) for what an integer dtype does not hold.
+Tensor tensor_of_numbers(nb::handle data, std::optional<DType> dtype, const DeviceName& device);
+
 /// Tensors inside tuples, lists and dicts of Python, however deep; everything else is passed over.
 std::vector<Tensor> tensors_in_object(nb::handle object);
 /// The object with these tensors in the place of those that tensors_in_object found, its tuples, lists and dicts
-/// copied.
+/// copied. Throws Error(input) where it has got more or fewer of them since.
 nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors);
 
 /// The values of x in memory of its own, and no graph. Throws Error(input) for one that has none.

@@ -20,8 +20,11 @@ struct GivenDevice {
 /// A number of Python's.
 struct Number : std::variant<int64_t, double> {
   using variant::variant;
-  bool is_truth = false;  ///< True or False
+  bool is_truth = false;  ///< True or False, of Python's or NumPy's
 };
+
+/// Whether it is True or False, of Python's or NumPy's.
+bool is_truth(nanobind::handle given) noexcept;
 
 /// Whether this is a tensor, once it has been taken as a number, whose gradient would be lost.
 bool loses_gradient(nanobind::handle given) noexcept;
@@ -84,9 +87,10 @@ template <> struct type_caster<shardgrad::python::Number> {
   }
 
   bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
-    int64_t whole = 0;
-    number_.is_truth = PyBool_Check(source.ptr());
-    if (!PyFloat_Check(source.ptr()) && NB_CALL(load_i64)(NB_CTX_C(cleanup), source.ptr(), flags, &whole)) {
+    number_.is_truth = shardgrad::python::is_truth(source);
+    int64_t whole = number_.is_truth ? PyObject_IsTrue(source.ptr()) : 0;
+    if (number_.is_truth ||
+        (!PyFloat_Check(source.ptr()) && NB_CALL(load_i64)(NB_CTX_C(cleanup), source.ptr(), flags, &whole))) {
       number_.emplace<int64_t>(whole);
       return true;
     }

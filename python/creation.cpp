@@ -1,6 +1,5 @@
 // New tensors.
 
-#include <cmath>
 #include <map>
 
 #include <shardgrad/autograd/ops.h>
@@ -63,8 +62,9 @@ void bind_full(nb::module_& m) {
       },
       "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
       "One number everywhere. Without a dtype: float32 of a float, int64 of an integer, uint8 of a truth.");
-  m.def("full_like", full_like, "x"_a, "fill_value"_a, Waits(),
-        "One number everywhere, of x's shape, dtype and device.");
+  m.def(
+      "full_like", [](const Tensor& x, double value) { return full_like(x, value); }, "x"_a, "fill_value"_a, Waits(),
+      "One number everywhere, of x's shape, dtype and device.");
 }
 
 void bind_filled(nb::module_& m) {
@@ -96,19 +96,20 @@ void bind_filled(nb::module_& m) {
         "Row i has a one in column labels[i].");
 }
 
-// arange(end), arange(start, end), arange(start, end, step): int64 where all are integers.
 Tensor arange_of(nb::args given, Dtype dtype, const DeviceName& device) {
   SG_CHECK(given.size() >= 1 && given.size() <= 3, "arange: ", given.size(),
            " numbers; it takes an end, a start and an ", "end, or these and a step");
+  constexpr int64_t kLargest = int64_t(1) << 53;
   bool whole = true;
   double numbers[3] = {0, 0, 1};
   for (size_t i = 0; i < given.size(); ++i) {
-    whole = whole && nb::isinstance<nb::int_>(given[i]);
     SG_CHECK(nb::try_cast(given[i], numbers[given.size() == 1 ? 1 : i]), "arange: '", nb::repr(given[i]).c_str(),
              "' is no number");
-    double largest = double(int64_t(1) << 53);
-    SG_CHECK(!whole || std::abs(numbers[given.size() == 1 ? 1 : i]) <= largest, "arange: ", nb::repr(given[i]).c_str(),
-             " is beyond ±2^53, where numbers would be rounded");
+    nb::object index = integer_of(given[i]);
+    whole = whole && index.is_valid();
+    int64_t integer = 0;
+    SG_CHECK(!whole || (nb::try_cast(index, integer) && integer >= -kLargest && integer <= kLargest),
+             "arange: ", nb::repr(given[i]).c_str(), " is beyond ±2^53, where numbers would be rounded");
   }
   Wait wait;
   return arange(numbers[0], numbers[1], numbers[2], options_of(dtype, device, whole ? DType::i64 : DType::f32));
@@ -193,7 +194,7 @@ void bind_creation(nb::module_& m) {
   bind_filled(m);
   bind_full(m);
   m.def("arange", arange_of, "numbers"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
-        "arange(end), arange(start, end) or arange(start, end, step).");
+        "arange(end), arange(start, end) or arange(start, end, step): int64 where all are integers, else float32.");
   bind_threads(m);
   bind_seeds(m);
   bind_random(m);

@@ -1,4 +1,4 @@
-// Numbers of Python's, of NumPy's, and of whoever speaks DLPack (autograd/dlpack.h), in and out.
+// Arrays of NumPy's, and of whoever speaks DLPack (autograd/dlpack.h), in and out.
 
 #include <shardgrad/autograd/dlpack.h>
 #include <shardgrad/autograd/ops.h>
@@ -135,79 +135,6 @@ Tensor values_of(nb::handle object) {
   });
 }
 
-// --- lists of numbers -----------------------------------------------------------------------------------------------
-
-struct Numbers {
-  static constexpr const char* kDepths = "tensor: rows of different depths: numbers stand beside lists of numbers";
-  std::vector<double> floats;
-  std::vector<int64_t> integers;
-  bool whole = true, truths = true;
-  std::vector<int64_t> extents;
-
-  void add(nb::handle given) {
-    int64_t integer = 0;
-    double number = 0;
-    bool truth = nb::isinstance<nb::bool_>(given);
-    bool is_integer = truth || read_integer(given, integer);
-    if (truth) integer = given.is(nb::handle(Py_True));
-    SG_CHECK(is_integer || nb::try_cast(given, number) || PyNumber_Check(given.ptr()), "tensor: '",
-             nb::repr(given).c_str(), "' is no number");
-    if (!is_integer) number = nb::cast<double>(nb::float_(given));
-    truths = truths && truth;
-    whole = whole && is_integer;
-    integers.push_back(integer);
-    floats.push_back(is_integer ? double(integer) : number);
-  }
-
-  // Whether it is an integer: arrays and tensors of one fraction have an __index__ that refuses.
-  static bool read_integer(nb::handle given, int64_t& integer) {
-    if (!PyIndex_Check(given.ptr())) return false;
-    nb::object whole = nb::steal(PyNumber_Index(given.ptr()));
-    if (!whole.is_valid()) {
-      PyErr_Clear();
-      return false;
-    }
-    SG_CHECK(nb::try_cast(whole, integer), "tensor: ", nb::repr(given).c_str(), " does not fit into int64");
-    return true;
-  }
-
-  void read(nb::handle given, size_t dim) {
-    Deeper deeper;
-    if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) {
-      SG_CHECK(dim == extents.size(), kDepths);
-      add(given);
-      return;
-    }
-    int64_t count = int64_t(nb::len(given));
-    if (dim == extents.size() && floats.empty()) extents.push_back(count);
-    SG_CHECK(dim < extents.size(), kDepths);
-    SG_CHECK(extents[dim] == count, "tensor: rows of different lengths: one has ", count, " entries, another ",
-             extents[dim]);
-    for (nb::handle each : given) read(each, dim + 1);
-  }
-};
-
-Tensor of_numbers(nb::handle data, std::optional<DType> dtype, const DeviceName& device) {
-  Numbers numbers;
-  numbers.read(data, 0);
-  int64_t count = 1;
-  for (int64_t extent : numbers.extents) count *= extent;
-  SG_CHECK(int64_t(numbers.floats.size()) == count, Numbers::kDepths);
-  DType own = numbers.floats.empty() ? DType::f32
-              : numbers.truths       ? DType::u8
-              : numbers.whole        ? DType::i64
-                                     : DType::f32;
-  TensorOptions options = options_of(dtype, device, own);
-  Wait wait;
-  NoGrad no_grad;
-  Shape shape = shape_of(numbers.extents);
-  Tensor values = numbers.whole && !is_floating(options.dtype)
-                      ? from_vector(numbers.integers, shape, {DType::i64, kCpu})
-                      : from_vector(numbers.floats, shape, {DType::f64, kCpu});
-  Tensor result = values.to(options.dtype);
-  return result.to(options.device.value_or(context().default_device()));
-}
-
 bool is_array(nb::handle data) { return nb::hasattr(data, "__dlpack__") || nb::hasattr(data, "__array_interface__"); }
 
 // A copy of an array, of whoever's.
@@ -233,7 +160,7 @@ Tensor tensor_of(nb::handle data, std::optional<DType> dtype, const DeviceName& 
     x = clone(given.detach()).to(dtype.value_or(given.dtype()));
     if (device) x = x.to(place_of(*device));
   } else {
-    x = is_array(data) ? of_array(data, dtype, device) : of_numbers(data, dtype, device);
+    x = is_array(data) ? of_array(data, dtype, device) : tensor_of_numbers(data, dtype, device);
   }
   if (requires_grad) x.set_requires_grad();
   return x;
@@ -256,9 +183,14 @@ nb::object numpy_of(const Tensor& x) {
   return numpy.attr("from_dlpack")(nb::cast(x));
 }
 
-nb::object array_of(const Tensor& x, nb::handle dtype, nb::handle) {
+// As NumPy asks for it: a copy, none, or, with None, one where the dtype needs it.
+nb::object array_of(const Tensor& x, nb::handle dtype, std::optional<bool> copy) {
   nb::object array = numpy_of(x);
-  return dtype.is_none() ? array : nb::object(array.attr("astype")(dtype));
+  nb::object converted = dtype.is_none() ? array : nb::object(array.attr("astype")(dtype, "copy"_a = false));
+  bool same = converted.is(array);
+  SG_CHECK(same || copy.value_or(true), "__array__: an array of ", nb::str(dtype).c_str(), " is a copy of a tensor of ",
+           x.dtype(), ", and copy=False was given; convert the tensor with .to(dtype), or leave copy out");
+  return same && copy.value_or(false) ? nb::object(array.attr("copy")()) : converted;
 }
 
 }  // namespace
@@ -268,8 +200,8 @@ void bind_exchange(nb::module_& m, TensorClass& tensor) {
   tensor.attr("__array_ufunc__") = nb::none();
   m.def("tensor", tensor_of, "data"_a.none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "requires_grad"_a = false,
-        "A copy of numbers, of nested lists of them, or of an array. Integers are int64, others float32, arrays keep "
-        "their dtype.");
+        "A copy of numbers, of nested lists of them, or of an array. Truths are uint8, integers int64, others float32, "
+        "arrays keep their dtype.");
   m.def("as_tensor", as_tensor, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "A tensor as it is, of this dtype and on this device; anything else is copied, as by tensor().");
   m.def("from_dlpack", from_dlpack, "x"_a,

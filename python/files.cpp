@@ -69,9 +69,9 @@ void bind_files(nb::module_& m) {
   m.def("_load", load, "path"_a, Waits(), "The tensors of a safetensors file, on the cpu.");
   m.def("save_checkpoint", save_checkpoint, "run"_a, "model"_a, "sharded"_a, "optimizer"_a, nb::kw_only(), "step"_a,
         "samples"_a = 0, "keep"_a = 1, Waits(),
-        "Writes run/step-N: each rank the parts of model and optimizer, or a list of optimizers, that it owns. A crash "
-        "at any moment leaves the "
-        "last one whole. A collective; returns a hash of what was saved.");
+        "Writes run/step-N: each rank the parts of model and optimizer, or a list of optimizers, that it owns. The "
+        "newest `keep` stay, 1 or more. A crash at any moment leaves the last one whole. A collective; returns a hash "
+        "of what was saved.");
   m.def("load_checkpoint", load_checkpoint, "run"_a, "model"_a, "sharded"_a, "optimizer"_a, Waits(),
         "Fills model and optimizer from the last checkpoint in the folder, on any number of ranks, and returns "
         "{'step': …, 'samples': …}; None, having changed nothing, where there is none. A collective.");

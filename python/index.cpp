@@ -57,7 +57,8 @@ void set(const Tensor& x, nb::handle given, nb::handle value) {
   SG_CHECK(!grad_enabled() || !written.requires_grad(), "index assignment: the value's gradient would be lost; write ",
            "x = index_put(x, indices, value), which is differentiable in both");
   NoGrad no_grad;
-  copy_into(x, index_put(x.detach(), std::span<const Index>(indices), written.detach()));
+  Tensor put = index_put(x.detach(), std::span<const Index>(indices), written.detach());
+  copy_into(x, cast(put, x.dtype()));  // that autocast has widened
 }
 
 nb::object rows_of(const Tensor& x) {

@@ -127,7 +127,7 @@ nb::list param_groups(nb::handle self) {
   nb::list given = nb::borrow<nb::list>(self.attr("_groups")), groups;
   size_t first = 0;
   for (nb::handle params : given) {
-    groups.append(group(self, params, first, nb::len(given) == 1));
+    groups.append(group(self, params, nb::len(groups), first, nb::len(given) == 1));
     first += nb::len(params);
   }
   return groups;

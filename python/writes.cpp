@@ -37,7 +37,13 @@ void bind_values(TensorClass& tensor) {
       [](const Tensor& x, const Operand& value) {
         auto* tensor = std::get_if<Tensor>(&value);
         SG_CHECK(!tensor || !will_record(*tensor), "fill_: the value's gradient would be lost; give its item()");
-        fill_(x, tensor ? tensor->item() : exact(number_in(value)));
+        if (!tensor) {
+          fill_(x, exact(number_in(value)));
+          return x;
+        }
+        SG_CHECK(tensor->numel() == 1, "fill_: ", *tensor, " is given where one number belongs");
+        check_changeable("fill_", x);
+        copy_into(x, expand(tensor->detach().reshape({}).to(x.dtype()).to(x.device()), x.shape()));
         return x;
       },
       "value"_a, Waits(), "One number everywhere, in place; the tensor itself.");

@@ -242,9 +242,10 @@ std::vector<Setting> unnested(std::vector<Setting> settings, std::vector<std::st
 OurSettings in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
                          std::vector<std::string>& faults) {
   std::vector<Setting> all = unnested(without_wrapped_modules(of_file, faults), faults);
+  size_t count_of_file = all.size();
   std::vector<Setting> last = unnested(of_command_line, faults);
   all.insert(all.end(), last.begin(), last.end());
-  return Resolver(std::move(all), of_file.size(), faults).run();
+  return Resolver(std::move(all), count_of_file, faults).run();
 }
 
 std::vector<std::string> alias_names() {

@@ -80,7 +80,7 @@ class Callback {
   virtual void on_save(const Saved&) {}
   virtual void on_end(const Result&) {}
   /// Why the run is to end here; empty: it goes on. Asked after on_eval. When one rank has a reason, the run ends on
-  /// all as if it had reached its last step.
+  /// all as if it had reached its last step. What is no UTF-8 in it is shown as U+FFFD.
   virtual std::string reason_to_end() { return {}; }
 };
 

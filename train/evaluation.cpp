@@ -10,6 +10,7 @@
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/evaluation_mode.h>
 #include <shardgrad/train/grains.h>
 #include <shardgrad/train/text.h>
 
@@ -43,23 +44,6 @@ static void check_scores(dist::ProcessGroup& world, const std::vector<Score>& sc
 }
 
 namespace {
-
-// Some may be in evaluation mode to stay so, such as a BatchNorm whose statistics are not to change.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(nn::Module& module) : modules_(module.named_modules()) {
-    for (const auto& [name, inner] : modules_) trained_.push_back(inner->training());
-    module.eval();
-  }
-  ~EvaluationMode() {
-    for (size_t i = 0; i < modules_.size(); ++i) modules_[i].second->train(trained_[i]);  // a module before those in it
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::string, nn::Module*>> modules_;
-  std::vector<bool> trained_;
-};
 
 struct ProgressKept {
   ~ProgressKept() { progress() = kept; }

@@ -14,6 +14,7 @@
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/watch/signals.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/config_check.h>
 #include <shardgrad/train/tasks/fit_task.h>
 #include <shardgrad/train/trained.h>
 
@@ -22,13 +23,23 @@ namespace {
 
 constexpr const char* kOwn = "trainer";  // the name of its task and its data
 
+void assign_or_refuse(const Option& option, const std::string& json, const std::string& name) {
+  SG_CHECK(option.assign(json), "Trainer: ", name, " is ", json, ", expected ", option.expected);
+}
+
 // One of our keys, by the option's name.
 template <class T> void set_key(Config& config, const char* key, const char* name, const std::optional<T>& value) {
-  if (!value) return;
-  OptionList list = list_options(config);
-  const Option* option = list.find(key);
-  std::string json = nlohmann::json(*value).dump();
-  SG_CHECK(option->assign(json), "Trainer: ", name, " is ", json, ", expected ", option->expected);
+  if (value) assign_or_refuse(*list_options(config).find(key), nlohmann::json(*value).dump(), name);
+}
+
+// What a program has written into it, as read_config checks what a file says.
+void check_config(Config& config) {
+  config.strategy = name_of(fsdp::parse_strategy(config.strategy));
+  for (const Option& option : list_options(config))
+    if (std::string json = option.json(); !json.empty()) assign_or_refuse(option, json, option.key);
+  std::vector<std::string> faults;
+  check_together(config, {}, faults);
+  SG_CHECK(faults.empty(), "Trainer: ", faults[0]);
 }
 
 void set_precision(Config& config, const std::string& precision) {
@@ -43,7 +54,7 @@ void set_precision(Config& config, const std::string& precision) {
 
 void set_strategy(Config& config, const std::variant<std::string, fsdp::Config>& strategy) {
   if (const auto* name = std::get_if<std::string>(&strategy)) {
-    config.strategy = name_of(fsdp::parse_strategy(*name));
+    config.strategy = *name;
     return;
   }
   config.fsdp.options = std::get<fsdp::Config>(strategy);
@@ -89,6 +100,7 @@ TrainerOptions resolved(TrainerOptions options) {
   }
   if (options.precision) set_precision(config, *options.precision);
   if (options.strategy) set_strategy(config, *options.strategy);
+  check_config(config);
   SG_CHECK(!options.devices || *options.devices > 0, "Trainer: ", options.gpus ? "gpus" : "devices", " is ",
            options.devices.value_or(0), ", expected 1 or more");
   if (!options.out) options.out = &std::cout;

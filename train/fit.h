@@ -69,7 +69,7 @@ class Trainer {
   using OpenData = std::function<data::Splits()>;
   using OpenSamples = std::function<std::shared_ptr<const data::Dataset>()>;
 
-  /// Throws Error(input) naming the option for a value that is not possible.
+  /// Throws Error(input) naming the option, or the key of `config`, for a value that is not possible.
   explicit Trainer(TrainerOptions options = {});
   /// Every rank of `world` makes one and calls the same. The seed is that of the ranks' contexts.
   Trainer(TrainerOptions options, dist::ProcessGroup& world);

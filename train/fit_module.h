@@ -65,7 +65,7 @@ class FitModule : public nn::Module {
   /// This rank's part of the loss of a batch: one f32 number. Recorded; in training mode. `i` counts the batches of an
   /// epoch. Other tensors of a map are for on_train_batch_end.
   virtual StepOutput training_step(const data::Batch& batch, int64_t i) = 0;
-  /// With what training_step gave, without a graph.
+  /// With what training_step gave, without a graph. Not called for the plan of a run, whose tensors have no values.
   virtual void on_train_batch_end(const StepOutput& output, const data::Batch& batch, int64_t i);
   /// This rank's part of each of monitors(), as tensors of one number, or logged. Not recorded; in evaluation mode. By
   /// default the loss of training_step.

@@ -5,6 +5,7 @@
 
 #include <shardgrad/autograd/grad_mode.h>
 #include <shardgrad/nn/kv_cache.h>
+#include <shardgrad/train/evaluation_mode.h>
 #include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::train {
@@ -35,18 +36,6 @@ void check_prompts(const nn::LanguageModel& model, const std::vector<Tokens>& pr
            longest, " are more than the ", positions, " positions that the model has; ask for at most ",
            positions - longest + 1);
 }
-
-// The model's evaluation mode, for a scope.
-class Evaluating {
- public:
-  explicit Evaluating(nn::Module& module) : module_(module), before_(module.training()) { module.eval(); }
-  ~Evaluating() { module_.train(before_); }
-  Evaluating(const Evaluating&) = delete;
-
- private:
-  nn::Module& module_;
-  bool before_;
-};
 
 // Prompts end together; what stands before shorter ones is padding.
 struct Padded {
@@ -113,7 +102,7 @@ std::vector<Tokens> generate(const nn::Child<nn::LanguageModel>& model, const st
                              const GenerateOptions& options, const OnToken& on_token) {
   check_prompts(*model, prompts, options);
   NoGrad no_grad;
-  Evaluating evaluating(*model);
+  EvaluationMode evaluating(*model);
   Device device = model->named_parameters().front().tensor.device();
   auto [ids, starts] = padded(prompts, device);
   nn::KvCache cache(ids.size(1) + options.tokens - 1, starts);

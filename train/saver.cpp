@@ -16,6 +16,7 @@ Saver::Saver(const Config& config, const std::string& run, TrainingState state, 
       tell_(std::move(tell)),
       world_(state.sharded.group()),
       begun_at_(Clock::now()) {
+  check_keep({config_.keep});
   int64_t bytes = checkpoint_bytes(state);
   dist::together(world_, {"", "start"}, [&] {
     if (world_.rank() != 0) return;

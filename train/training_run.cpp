@@ -14,6 +14,7 @@
 #include <shardgrad/train/metrics_line.h>
 #include <shardgrad/train/step.h>
 #include <shardgrad/train/summary.h>
+#include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::train {
 
@@ -128,8 +129,9 @@ void TrainingRun::log_steps() {
 bool TrainingRun::wants_to_end() {
   std::optional<std::string> reason = callbacks_->reason_to_end();
   if (!reason) return false;
-  say(concat("ends after step ", meter_->step(), ": ", *reason));
-  if (!is_patience_over()) ended_ = *reason;
+  std::string why = text::whole_characters(*reason);  // as checkpoints keep it
+  say(concat("ends after step ", meter_->step(), ": ", why));
+  if (!is_patience_over()) ended_ = why;
   return true;
 }
 

@@ -73,6 +73,11 @@ static bool is_held(double value, DType dtype) {
   return value >= -limit && value < limit;
 }
 
+void check_held(const char* op, double value, DType dtype) {
+  SG_CHECK(is_floating(dtype) || is_held(std::trunc(value), dtype), op, ": the number ", value, " does not fit into ",
+           dtype);
+}
+
 Tensor number_beside(const char* op, const Tensor& x, double value) {
   SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && is_held(value, x.dtype())), op, ": the number ",
            value, " beside ", x, " is no integer of dtype ", x.dtype(), "; convert it with .to(dtype)");
@@ -82,6 +87,12 @@ Tensor number_beside(const char* op, const Tensor& x, double value) {
 Tensor wide(const Tensor& x) { return cast(x, sum_dtype(x.dtype())); }
 
 Tensor nonzero_flags(const Tensor& x) { return ne(x, zeros({}, {x.dtype(), x.device()})); }
+
+// The index in two halves: a double holds each of them.
+Tensor counted_labels(const Tensor& labels, int64_t ignore_index) {
+  Tensor high = full({}, ignore_index >> 32, {DType::i64, labels.device()});
+  return ne(labels, affine(high, 0x1p32, ignore_index & 0xffffffff));
+}
 
 Tensor as_rows(const Tensor& x) {
   if (x.ndim() == 2) return x;

@@ -56,12 +56,16 @@ Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t
 /// of each rank's part would give gradients as many times too large as there are ranks. `part`: what this rank's part
 /// has, `whole`: what the batch has.
 void check_loss_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole);
+/// Throws Error(input) naming `op` where `dtype` is of integers and has not the number, without its fraction.
+void check_held(const char* op, double value, DType dtype);
 /// A number as an operand beside x. Throws Error(input) naming `op` where x is of integers and the number is none.
 Tensor number_beside(const char* op, const Tensor& x, double value);
 /// x in the dtype that sums of it are taken in: so that what several operations make of 16 bits is rounded once.
 Tensor wide(const Tensor& x);
 /// 1 where an element is not 0.
 Tensor nonzero_flags(const Tensor& x);
+/// 1 where a label (i64) is not `ignore_index`.
+Tensor counted_labels(const Tensor& labels, int64_t ignore_index);
 /// x seen as a matrix (rows, last dimension).
 Tensor as_rows(const Tensor& x);
 

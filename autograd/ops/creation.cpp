@@ -49,11 +49,12 @@ bool whole(double value) { return value == std::trunc(value); }
 
 Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), like(x)); }
 Tensor ones_like(const Tensor& x) { return ones(x.shape(), like(x)); }
-Tensor full_like(const Tensor& x, double value) { return full(x.shape(), value, like(x)); }
+Tensor full_like(const Tensor& x, Scalar value) { return full(x.shape(), value, like(x)); }
 
-Tensor full(const Shape& shape, double value, TensorOptions options) {
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  check_held("full", value, options.dtype);
   Tensor y = empty(shape, options);
-  launch(kernels::fill, y, out(y), value);
+  launch(kernels::fill, y, out(y), double(value));
   return y;
 }
 
@@ -88,15 +89,16 @@ Tensor arange(int64_t count, TensorOptions options) {
 }
 
 // In f64, rounded once.
-Tensor arange(double begin, double end, double step, TensorOptions options) {
-  SG_CHECK(step != 0 && std::isfinite((end - begin) / step), "arange: from ", begin, " to ", end, " by ", step,
-           " is not possible");
-  auto count = int64_t(std::max(0.0, std::ceil((end - begin) / step)));
+Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
+  double count = std::ceil((end - begin) / step);
+  SG_CHECK(step != 0 && std::isfinite(count), "arange: from ", begin, " to ", end, " by ", step, " is not possible");
+  SG_CHECK(count <= double(kMaxElements), "arange: from ", begin, " to ", end, " by ", step,
+           " are more than 2^56 numbers");
   DType exact = is_floating(options.dtype) ? DType::f64 : DType::i64;
-  Tensor numbers = arange(count, {exact, options.device.value_or(context().default_device())});
+  Tensor numbers = arange(int64_t(std::max(0.0, count)), {exact, options.device.value_or(context().default_device())});
   return cast(affine(numbers, step, begin), options.dtype);
 }
-Tensor arange(double begin, double end, double step) {
+Tensor arange(Scalar begin, Scalar end, Scalar step) {
   return arange(begin, end, step, whole(begin) && whole(end) && whole(step) ? DType::i64 : DType::f32);
 }
 
@@ -157,9 +159,10 @@ Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void
   return Tensor(Storage::make(bytes, std::move(memory), {Category::borrowed, 0}), 0, shape, dtype);
 }
 
-void fill_(const Tensor& x, double value) {
+void fill_(const Tensor& x, Scalar value) {
   check_changeable("fill_", x);
-  launch(kernels::fill, x, out(x), value);
+  check_held("fill_", value, x.dtype());
+  launch(kernels::fill, x, out(x), double(value));
   x.bump_version();  // a change that is refused counts no write
 }
 

@@ -12,17 +12,18 @@
 
 namespace shardgrad {
 
-Tensor full(const Shape& shape, double value, TensorOptions options = {});
+/// Of integers the number is one that the dtype holds, here and in fill_.
+Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-Tensor full_like(const Tensor& x, double value);
+Tensor full_like(const Tensor& x, Scalar value);
 /// 0, 1, …, count - 1; i64 unless options say otherwise.
 Tensor arange(int64_t count, TensorOptions options = DType::i64);
 /// begin, begin + step, … before end; without options i64, or f32 where one of them is no integer.
-Tensor arange(double begin, double end, double step = 1);
-Tensor arange(double begin, double end, double step, TensorOptions options);
+Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
+Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options);
 /// `count` numbers from first to last, both included, one as far from the next as any other.
 Tensor linspace(double first, double last, int64_t count, TensorOptions options = {});
 /// 1 on the diagonal, 0 elsewhere; square unless `columns` are given.
@@ -107,6 +108,6 @@ Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 
 // --- in place ------------------------------------------------------------------------------------------------------
 /// Refused for a computed tensor while operations are recorded.
-void fill_(const Tensor& x, double value);
+void fill_(const Tensor& x, Scalar value);
 
 }  // namespace shardgrad

@@ -113,7 +113,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 // Times the reciprocal where that is exact, or where f32 is finer than the result; else it would round twice.
-Tensor operator/(const Tensor& x, double value) {
+Tensor operator/(const Tensor& x, Scalar value) {
   check_floating("div", x);
   int exponent = 0;
   bool exact = std::abs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 64;

@@ -87,9 +87,9 @@ void check_numbers(const char* op, const Tensor& x, double a, double b, double l
 
 }  // namespace
 
-Tensor affine(const Tensor& x, double scale, double shift) {
+Tensor affine(const Tensor& x, Scalar scale, Scalar shift) {
   check_numbers("affine", x, scale, shift, kLargestInteger);
-  Tensor y = of_each(kernels::affine, x, scale, shift);
+  Tensor y = of_each(kernels::affine, x, double(scale), double(shift));
   if (auto* node = record<Affine>(y, x)) node->scale = scale;
   return y;
 }
@@ -117,15 +117,18 @@ static Tensor integer_power(const Tensor& x, double exponent) {
   return y;
 }
 
-Tensor pow(const Tensor& x, double exponent) {
+Tensor pow(const Tensor& x, Scalar exponent) {
   if (!is_floating(x.dtype())) return integer_power(x, exponent);
   if (should_widen(x)) return pow(widened(x), exponent);
-  Tensor y = of_each(kernels::pow, x, exponent);
+  Tensor y = of_each(kernels::pow, x, double(exponent));
   if (auto* node = keep_input<Pow>(y, x)) node->exponent = exponent;
   return y;
 }
 
-Tensor clamp(const Tensor& x, double low, double high) {
+Tensor clamp(const Tensor& x, Scalar least, Scalar most) {
+  double low = least, high = most;
+  SG_CHECK(!std::isnan(low) && !std::isnan(high), "clamp: from ", low, " to ", high,
+           " is not possible; an infinite bound leaves its side open");
   SG_CHECK(low <= high, "clamp: low ", low, " is above high ", high);
   if (!is_floating(x.dtype())) low = std::max(low, -0x1p63), high = std::min(high, 0x1p63);  // infinite: no bound
   check_numbers("clamp", x, low, high, 0x1p63);

@@ -196,25 +196,27 @@ Tensor pow(const Tensor& a, const Tensor& b) {
            ", one of which is negative; convert them with .to(dtype)");
   return without_gradient("pow", kernels::power, a, b);
 }
-Tensor pow(double a, const Tensor& b) { return pow(number_beside("pow", b, a), b); }
+Tensor pow(Scalar a, const Tensor& b) { return pow(number_beside("pow", b, a), b); }
 
 static Tensor remainder_of(const Tensor& a, const Tensor& b) {
   if (is_floating(a.dtype())) return of_two<Remainder>("remainder", kernels::remainder, a, b);
   return without_gradient("remainder", kernels::remainder, a, b);
 }
 Tensor remainder(const Tensor& a, const Tensor& b) {
+  if (should_promote(a, b)) return remainder(widened(a), widened(b));
   check_divisors("remainder", a, b);
   return remainder_of(a, b);
 }
-Tensor remainder(const Tensor& x, double divisor) { return remainder_of(x, divisor_beside("remainder", x, divisor)); }
+Tensor remainder(const Tensor& x, Scalar divisor) { return remainder_of(x, divisor_beside("remainder", x, divisor)); }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  if (should_promote(a, b)) return floor_divide(widened(a), widened(b));
   check_divisors("floor_divide", a, b);
   return without_gradient("floor_divide", kernels::floor_divide, a, b);
 }
-Tensor floor_divide(const Tensor& x, double divisor) {
+Tensor floor_divide(const Tensor& x, Scalar divisor) {
   return without_gradient("floor_divide", kernels::floor_divide, x, divisor_beside("floor_divide", x, divisor));
 }
-Tensor floor_divide(double value, const Tensor& divisor) {
+Tensor floor_divide(Scalar value, const Tensor& divisor) {
   return floor_divide(number_beside("floor_divide", divisor, value), divisor);
 }
 
@@ -232,7 +234,7 @@ Truth logical_or(const Tensor& a, const Tensor& b) { return Truth(maximum(nonzer
 Truth logical_xor(const Tensor& a, const Tensor& b) { return ne(nonzero_flags(a), nonzero_flags(b)); }
 Truth logical_not(const Tensor& x) { return eq(x, number_beside("logical_not", x, 0)); }
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ",
            mask.shape(), " does not broadcast to ", x.shape());
   return where(nonzero_flags(mask), number_beside("masked_fill", x, value), x);

@@ -13,7 +13,7 @@ Tensor mul(const Tensor& a, const Tensor& b);
 /// Floating dtypes only: floor_divide is for integers.
 Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
-Tensor affine(const Tensor& x, double scale, double shift);
+Tensor affine(const Tensor& x, Scalar scale, Scalar shift);
 Tensor neg(const Tensor& x);
 // exp, log, sqrt, tanh, sigmoid, relu, abs, silu (x · σ(x)): each FUNCTION of kernels/elementwise.h.
 #define SG_DECLARE(name, ...) Tensor name(const Tensor& x);
@@ -22,8 +22,8 @@ SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
 /// x · Φ(x); `tanh_form` selects the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
 Tensor gelu(const Tensor& x, bool tanh_form = false);
 /// Of integers the exponent is one, too, and not negative; results wrap.
-Tensor pow(const Tensor& x, double exponent);
-Tensor clamp(const Tensor& x, double low, double high);
+Tensor pow(const Tensor& x, Scalar exponent);
+Tensor clamp(const Tensor& x, Scalar low, Scalar high);
 /// condition: u8.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // eq, ne, lt, le, gt, ge: each RELATION. They give u8 and are not differentiable.
@@ -75,14 +75,14 @@ Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power of b, element by element; of integers the host waits for b, to refuse what is negative.
 Tensor pow(const Tensor& a, const Tensor& b);
-Tensor pow(double a, const Tensor& b);
+Tensor pow(Scalar a, const Tensor& b);
 /// What is left of a / b rounded down: it has the sign of b. Any dtype; of integers the host waits for b, to refuse 0.
 Tensor remainder(const Tensor& a, const Tensor& b);
-Tensor remainder(const Tensor& x, double divisor);
+Tensor remainder(const Tensor& x, Scalar divisor);
 /// a / b rounded down: of floats a / b itself where b is 0; of integers as remainder. Not differentiable.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
-Tensor floor_divide(const Tensor& x, double divisor);
-Tensor floor_divide(double value, const Tensor& divisor);
+Tensor floor_divide(const Tensor& x, Scalar divisor);
+Tensor floor_divide(Scalar value, const Tensor& divisor);
 
 // Questions; the answers are u8, 1 for yes. Any dtype; a number counts as true unless it is 0.
 Truth isnan(const Tensor& x);
@@ -94,6 +94,6 @@ Truth logical_xor(const Tensor& a, const Tensor& b);
 Truth logical_not(const Tensor& x);
 
 /// x, but `value` where mask (u8, broadcast to x) is not 0.
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
 }  // namespace shardgrad

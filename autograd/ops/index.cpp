@@ -8,6 +8,7 @@
 #include <array>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -238,6 +239,7 @@ Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
 
 // Numbers of all rows, indexed the same way, say where the values go. One value for a mask is chosen by it.
 Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
+  if (should_promote(x, values)) return index_put(widened(x), indices, widened(values));
   check_same_kind("index_put", x, values);
   if (values.numel() == 1 && indices.size() == 1 && masks_whole(x, indices[0]))
     return where(*tensor_in(indices[0]), reshape(values, Shape()), x);
@@ -263,7 +265,7 @@ Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values) {
   return index_put(x, Entries(indices.begin(), indices.size()), values);
 }
-Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value) {
+Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, Scalar value) {
   return index_put(x, indices, number_beside("index_put", x, value));
 }
 

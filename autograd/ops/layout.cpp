@@ -82,10 +82,9 @@ Tensor flatten(const Tensor& x, int first, int last) {
   first = check_dim("flatten", x, first), last = check_dim("flatten", x, last);
   SG_CHECK(first <= last, "flatten: dimension ", first, " comes after dimension ", last, " of ", x.shape());
   Extents extents = extents_of(x);
-  int64_t joined = 1;
-  for (int d = first; d <= last; ++d) joined *= x.size(d);
+  Shape joined(x.shape().dims().subspan(size_t(first), size_t(last - first + 1)));
   extents.erase(extents.begin() + first + 1, extents.begin() + last + 1);
-  extents[size_t(first)] = joined;
+  extents[size_t(first)] = joined.numel();
   return reshape(x, shape_of(extents));
 }
 
@@ -100,8 +99,8 @@ Tensor stack(std::initializer_list<Tensor> tensors, int dim) {
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int dim) {
   dim = check_dim("chunk", x, dim);
   SG_CHECK(count >= 1, "chunk: ", count, " parts of ", x.shape());
-  int64_t extent = x.size(dim), size = std::max<int64_t>(1, (extent + count - 1) / count);
-  Extents sizes;
+  int64_t extent = x.size(dim), size = (extent + count - 1) / count;
+  Extents sizes(extent == 0 ? size_t(count) : 0, 0);
   for (int64_t begin = 0; begin < extent; begin += size) sizes.push_back(std::min(size, extent - begin));
   return split(x, sizes, dim);
 }
@@ -121,8 +120,10 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step)
            " is not possible; flip(x, {dim}) turns the order round");
   if (step == 1) return slice_of("slice", x, dim, begin, end);
   check_range("slice", x, dim, begin, end);
-  Tensor count = arange((end - begin + step - 1) / step, {DType::i64, x.device()});
-  return index_select(x, dim, affine(count, double(step), double(begin)));
+  int64_t extent = end - begin;
+  step = std::min(step, std::max<int64_t>(1, extent));
+  Tensor numbers = arange(extent / step + (extent % step != 0), {DType::i64, x.device()});
+  return index_select(x, dim, affine(numbers, step, begin));
 }
 
 Tensor flip(const Tensor& x, std::initializer_list<int> dims) { return flip(x, std::span(dims.begin(), dims.size())); }

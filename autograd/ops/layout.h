@@ -42,7 +42,7 @@ Tensor squeeze(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x);
 /// Dimensions first to last, both included, as one.
 Tensor flatten(const Tensor& x, int first = 0, int last = -1);
-/// `count` parts along dim, all but the last of one size.
+/// At most `count` parts along dim, all but the last of one size. An empty dimension has `count` empty parts.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int dim = 0);
 /// Element i along dim, without it; negative i counts from the back. Shares memory along dim 0.
 Tensor select(const Tensor& x, int dim, int64_t i);
@@ -104,7 +104,7 @@ Tensor index(const Tensor& x, std::span<const Index> indices);
 /// in both. Throws Error(input) when index tensors name an element twice.
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values);
 Tensor index_put(const Tensor& x, std::span<const Index> indices, const Tensor& values);
-Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value);
+Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, Scalar value);
 /// The elements where mask (u8, x's shape) is not 0, in one dimension. Waits for the device.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 /// (n, x.ndim()) i64: the positions of the elements that are not 0, in order. Waits for the device.

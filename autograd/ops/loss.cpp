@@ -102,8 +102,7 @@ namespace {
 // labels' device, for the host need not read them. `none`: that of the whole batch is known to be 0. If one does count
 // all the same it is 0, and the loss infinite.
 Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype, bool none) {
-  Tensor ignored = full({1}, double(ignore_index), {DType::i64, labels.device()});
-  Tensor rows = sum(cast(ne(labels, ignored), dtype));
+  Tensor rows = sum(cast(counted_labels(labels, ignore_index), dtype));
   if (none) return cast(eq(rows, zeros({}, {dtype, labels.device()})), dtype);
   return clamp(rows, 1, double(std::max<int64_t>(labels.numel(), 1)));
 }

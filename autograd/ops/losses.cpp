@@ -84,8 +84,7 @@ struct Rows {
   Tensor safe;             // the labels, 0 in the place of ignored ones
 };
 Rows rows_of_labels(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {
-  Tensor ignored = full({}, double(options.ignore_index), {DType::i64, labels.device()});
-  Rows rows{ne(labels, ignored), {}, {}};
+  Rows rows{counted_labels(labels, options.ignore_index), {}, {}};
   rows.safe = where(rows.counts, labels, zeros({}, {DType::i64, labels.device()}));
   rows.weights = rows.counts.to(log_probs.dtype());
   if (options.weight.defined()) rows.weights = rows.weights * index_select(wide(options.weight), 0, rows.safe);

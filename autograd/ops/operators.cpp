@@ -31,19 +31,19 @@ Truth::operator bool() const {
   return item() != 0;
 }
 
-Tensor operator/(double value, const Tensor& x) {
+Tensor operator/(Scalar value, const Tensor& x) {
   check_floating("div", x);
   return div(number_beside("div", x, value), x);
 }
 
-Tensor operator%(double value, const Tensor& divisor) {
+Tensor operator%(Scalar value, const Tensor& divisor) {
   return remainder(number_beside("remainder", divisor, value), divisor);
 }
 
 #define SG_COMPARISON(symbol, name)                                                                        \
   Truth operator symbol(const Tensor& a, const Tensor& b) { return name(a, b); }                           \
-  Truth operator symbol(const Tensor& x, double value) { return name(x, number_beside(#name, x, value)); } \
-  Truth operator symbol(double value, const Tensor& x) { return name(number_beside(#name, x, value), x); }
+  Truth operator symbol(const Tensor& x, Scalar value) { return name(x, number_beside(#name, x, value)); } \
+  Truth operator symbol(Scalar value, const Tensor& x) { return name(number_beside(#name, x, value), x); }
 SG_COMPARISON(==, eq)
 SG_COMPARISON(!=, ne)
 SG_COMPARISON(<, lt)
@@ -58,12 +58,17 @@ Truth operator~(const Tensor& x) { return logical_not(x); }
 
 #define SG_CHANGE(symbol, name)                                                                                   \
   Tensor& operator symbol(Tensor& x, const Tensor& y) { return change("operator" #symbol, kernels::name, x, y); } \
-  Tensor& operator symbol(Tensor& x, double value) { return x symbol number_beside("operator" #symbol, x, value); }
+  Tensor& operator symbol(Tensor& x, Scalar value) { return x symbol number_beside("operator" #symbol, x, value); }
 SG_CHANGE(+=, add)
 SG_CHANGE(-=, sub)
 SG_CHANGE(*=, mul)
-SG_CHANGE(/=, div)
 #undef SG_CHANGE
+
+Tensor& operator/=(Tensor& x, const Tensor& y) {
+  check_floating("operator/=", x);
+  return change("operator/=", kernels::div, x, y);
+}
+Tensor& operator/=(Tensor& x, Scalar value) { return x /= number_beside("operator/=", x, value); }
 
 // --- methods of core/tensor.h ---------------------------------------------------------------------------------------
 Tensor Tensor::index(std::initializer_list<Index> indices) const { return shardgrad::index(*this, indices); }
@@ -79,7 +84,7 @@ Tensor Tensor::t() const { return shardgrad::t(*this); }
 Tensor Tensor::expand(const Shape& shape) const { return shardgrad::expand(*this, shape); }
 Tensor Tensor::repeat(std::initializer_list<int64_t> times) const { return shardgrad::repeat(*this, times); }
 Tensor Tensor::gather(int dim, const Tensor& index) const { return shardgrad::gather(*this, dim, index); }
-Tensor Tensor::masked_fill(const Tensor& m, double value) const { return shardgrad::masked_fill(*this, m, value); }
+Tensor Tensor::masked_fill(const Tensor& m, Scalar value) const { return shardgrad::masked_fill(*this, m, value); }
 Tensor Tensor::matmul(const Tensor& b) const { return shardgrad::matmul(*this, b); }
 Tensor Tensor::sum() const { return shardgrad::sum(*this); }
 Tensor Tensor::sum(int dim, bool keepdim) const { return shardgrad::sum(*this, dim, keepdim); }
@@ -132,8 +137,8 @@ Tensor Tensor::abs() const { return shardgrad::abs(*this); }
 Tensor Tensor::relu() const { return shardgrad::relu(*this); }
 Tensor Tensor::sigmoid() const { return shardgrad::sigmoid(*this); }
 Tensor Tensor::tanh() const { return shardgrad::tanh(*this); }
-Tensor Tensor::pow(double exponent) const { return shardgrad::pow(*this, exponent); }
-Tensor Tensor::clamp(double low, double high) const { return shardgrad::clamp(*this, low, high); }
+Tensor Tensor::pow(Scalar exponent) const { return shardgrad::pow(*this, exponent); }
+Tensor Tensor::clamp(Scalar low, Scalar high) const { return shardgrad::clamp(*this, low, high); }
 Tensor Tensor::clone() const { return shardgrad::clone(*this); }
 
 }  // namespace shardgrad

@@ -10,26 +10,26 @@ inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
-inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1, value); }
-inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1, -value); }
-inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0); }
+inline Tensor operator+(const Tensor& x, Scalar value) { return affine(x, 1, value); }
+inline Tensor operator-(const Tensor& x, Scalar value) { return affine(x, 1, -value); }
+inline Tensor operator*(const Tensor& x, Scalar value) { return affine(x, value, 0); }
 /// Rounds once: div by the number.
-Tensor operator/(const Tensor& x, double value);
-inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, value); }
-inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
-inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }
+Tensor operator/(const Tensor& x, Scalar value);
+inline Tensor operator+(Scalar value, const Tensor& x) { return affine(x, 1, value); }
+inline Tensor operator-(Scalar value, const Tensor& x) { return affine(x, -1, value); }
+inline Tensor operator*(Scalar value, const Tensor& x) { return affine(x, value, 0); }
 
 /// remainder: of the sign of the divisor.
 inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
-inline Tensor operator%(const Tensor& x, double divisor) { return remainder(x, divisor); }
-Tensor operator%(double value, const Tensor& divisor);
+inline Tensor operator%(const Tensor& x, Scalar divisor) { return remainder(x, divisor); }
+Tensor operator%(Scalar value, const Tensor& divisor);
 /// Rounds once.
-Tensor operator/(double value, const Tensor& x);
+Tensor operator/(Scalar value, const Tensor& x);
 
 #define SG_COMPARISON(symbol)                              \
   Truth operator symbol(const Tensor& a, const Tensor& b); \
-  Truth operator symbol(const Tensor& x, double value);    \
-  Truth operator symbol(double value, const Tensor& x);
+  Truth operator symbol(const Tensor& x, Scalar value);    \
+  Truth operator symbol(Scalar value, const Tensor& x);
 SG_COMPARISON(==)
 SG_COMPARISON(!=)
 SG_COMPARISON(<)
@@ -49,9 +49,9 @@ Tensor& operator+=(Tensor& x, const Tensor& y);
 Tensor& operator-=(Tensor& x, const Tensor& y);
 Tensor& operator*=(Tensor& x, const Tensor& y);
 Tensor& operator/=(Tensor& x, const Tensor& y);
-Tensor& operator+=(Tensor& x, double value);
-Tensor& operator-=(Tensor& x, double value);
-Tensor& operator*=(Tensor& x, double value);
-Tensor& operator/=(Tensor& x, double value);
+Tensor& operator+=(Tensor& x, Scalar value);
+Tensor& operator-=(Tensor& x, Scalar value);
+Tensor& operator*=(Tensor& x, Scalar value);
+Tensor& operator/=(Tensor& x, Scalar value);
 
 }  // namespace shardgrad

@@ -99,7 +99,7 @@ bool is_open(const Socket& socket) {
 // A connection for each guest, and some for strangers, where the usual limit is 1,024 and the hard one much higher.
 void allow_descriptors(size_t more, const std::string& what) {
   constexpr size_t kOwn = 16;
-  size_t needed = descriptors_in_use() + more + kOwn, wanted = needed + kStrangers;
+  size_t needed = descriptors_in_use() + more + kOwn, wanted = needed + 3 * more + kStrangers;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   if (limit.rlim_max < needed)
@@ -122,8 +122,10 @@ void Host::look(std::chrono::milliseconds patience) {
       take_in(std::move(socket));
     }
   if (!full.empty()) no_room_ = full;
-  std::erase_if(callers_, [this, now = Clock::now()](Caller& caller) {  // a silent one is not asked: they may be many
-    return caller.speaks ? !hear(caller) : now - caller.since >= kPatience;
+  lacks_ = full;
+  // A silent one is not asked, for they may be many; once more before it is forgotten, if it spoke when nobody looked.
+  std::erase_if(callers_, [this, now = Clock::now()](Caller& caller) {
+    return (caller.speaks || now - caller.since >= kPatience) && !hear(caller);
   });
   size_t room = expected() + kStrangers;  // the oldest have had the longest to speak
   if (callers_.size() > room) callers_.erase(callers_.begin(), callers_.end() - ptrdiff_t(room));
@@ -205,9 +207,15 @@ static bool read_in_time(const Socket& socket, std::string& bytes, size_t count,
 }
 
 Socket call_host(const std::string& host, int port, const Guest& me, const std::string& token, const Check& check,
-                 std::string& reason, std::chrono::seconds patience) {
+                 std::string& reason) {
   Socket socket = connect_to(host, port, 3s, reason);
-  if (!socket) return {};
+  return socket
+             ? introduce(std::move(socket), concat("rank 0 at ", host, ":", port), me, token, check, reason, kPatience)
+             : Socket();
+}
+
+Socket introduce(Socket socket, const std::string& host, const Guest& me, const std::string& token, const Check& check,
+                 std::string& reason, std::chrono::seconds patience) {
   reason = "what listens there does not speak as rank 0 of a job does";
   std::string bytes, text;
   auto read = [&](std::string& into, size_t count) {
@@ -218,8 +226,7 @@ Socket call_host(const std::string& host, int port, const Guest& me, const std::
   if (std::string other = other_version(bytes); !other.empty()) {
     std::string mine(kMagic, sizeof(kMagic));
     socket.write_some(mine);  // rank 0 says so, too
-    fail("rank 0 at ", host, ":", port, " ", kOtherVersion, " (", other, ", not ", kMagic,
-         "); give every process of the job the same");
+    fail(host, " ", kOtherVersion, " (", other, ", not ", kMagic, "); give every process of the job the same");
   }
   if (challenge.magic != Challenge().magic) return {};
   if (std::string other = token.empty() ? other_user(socket) : ""; !other.empty()) {
@@ -238,7 +245,7 @@ Socket call_host(const std::string& host, int port, const Guest& me, const std::
   if (!read(bytes, sizeof(Answer))) return {};
   auto answer = message_of<Answer>(bytes);
   if (answer.bytes > kLongestAnswer || !read(text, answer.bytes)) return {};
-  SG_CHECK(same(answer.proof, prove(token, "host", challenge.nonce, hello.nonce, text)), "rank 0 at ", host, ":", port,
+  SG_CHECK(same(answer.proof, prove(token, "host", challenge.nonce, hello.nonce, text)), host,
            " was not given this process's SHARDGRAD_JOB_TOKEN; give every process of the job the same, or none");
   SG_CHECK(text.empty(), text);
   return socket;

@@ -41,6 +41,8 @@ class Host {
   void look(std::chrono::milliseconds patience = std::chrono::milliseconds(50));
   /// Who was not let in and why, for a sentence: "; turned away: 10.0.0.9:41512 on node9: …"; or empty.
   std::string turned_away() const;
+  /// Why the last look could not take all connections; empty when it could.
+  const std::string& lacks() const { return lacks_; }
 
  protected:
   /// How many more may come.
@@ -67,7 +69,7 @@ class Host {
   const int number_;
   std::vector<Caller> callers_;
   std::vector<std::string> turned_away_;
-  std::string no_room_;  // why a connection could not be taken
+  std::string lacks_, no_room_;  // why a connection could not be taken, at the last look and at all
 };
 
 /// How much of a machine's name a guest says.
@@ -75,10 +77,13 @@ inline constexpr size_t kLongestMachine = 223;
 /// What a caller may take to say who it is, and a host to answer.
 inline constexpr std::chrono::seconds kPatience{5};
 
-/// The guest's side, one attempt. Empty, with the reason, when nobody answers as a host does within `patience`, which
-/// may change. Throws Error when the host does not let this guest in.
+/// The guest's side, one attempt. Empty, with the reason, when nobody answers as a host does, which may change. Throws
+/// Error when the host does not let this guest in.
 Socket call_host(const std::string& host, int port, const Guest& me, const std::string& token, const Check& check,
-                 std::string& reason, std::chrono::seconds patience = kPatience);
+                 std::string& reason);
+/// The same over a connection to `host`, as sentences call it, which may be silent for so long.
+Socket introduce(Socket socket, const std::string& host, const Guest& me, const std::string& token, const Check& check,
+                 std::string& reason, std::chrono::seconds patience);
 
 /// What comes from outside may end up on a terminal: its characters that are safe there, of at most `room` bytes.
 std::string printable(const char* text, size_t room);

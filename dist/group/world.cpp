@@ -35,9 +35,10 @@ static std::unique_ptr<two_level::Link> link_machines(Bootstrap& bootstrap, cons
 static std::unique_ptr<Transport> connect_by_memory(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
                                                     size_t limit, const std::string& kind) {
   bool several = bootstrap.ranks().node_count() > 1;
-  std::string reason = "the ranks are on several machines";
-  std::shared_ptr<SharedHeap> heap;
-  if (!several || kind != "shared_memory") heap = make_shared_heap(bootstrap, limit, reason);
+  SG_CHECK(!several || kind != "shared_memory", "the ranks cannot share memory: they are on several machines, which ",
+           "SHARDGRAD_GROUP=two_level connects, as it is without this variable");
+  std::string reason;
+  std::shared_ptr<SharedHeap> heap = make_shared_heap(bootstrap, limit, reason);
   if (heap) {
     auto machine = make_shared_memory_transport(heap, bootstrap.local_rank(), bootstrap.local_size(), control);
     if (!several) return machine;
@@ -46,8 +47,7 @@ static std::unique_ptr<Transport> connect_by_memory(Bootstrap& bootstrap, const 
                                     bootstrap.rank(), control);
   }
   if (bootstrap.name() != "mpi" || !kind.empty())
-    fail_as(ErrorKind::missing, "the ranks ", several && kind != "shared_memory" ? "of a machine " : "",
-            "cannot share memory: ", reason,
+    fail_as(ErrorKind::missing, "the ranks ", several ? "of a machine " : "", "cannot share memory: ", reason,
             "; start them with mpirun to connect them by MPI (SHARDGRAD_GROUP=mpi), give each a GPU and device=cuda to "
             "connect them by NCCL, or give them more memory");
   if (bootstrap.rank() == 0)

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,8 +101,6 @@ std::optional<uid_t> user_in(const char* path, const std::string& from, const st
   return {};
 }
 
-bool same_machine(const End& a, const End& b) { return a.family == b.family && std::ranges::equal(a.words, b.words); }
-
 std::set<ino_t> sockets_of(pid_t process) {
   std::set<ino_t> inodes;
   std::error_code gone;
@@ -121,7 +120,7 @@ struct Exchanged {
   uint64_t acknowledged, received;  // bytes
 };
 
-using Visit = std::function<void(const End& here, const End& there, ino_t socket, const Exchanged& bytes)>;
+using Visit = std::function<void(const End& there, ino_t socket, const Exchanged& bytes)>;
 
 End end_of(int family, const __be32* address, __be16 port) {
   End end{family, {}, ntohs(port)};
@@ -137,8 +136,7 @@ void visit_tcp_socket(const nlmsghdr* message, const Visit& visit) {
     Exchanged bytes{};
     if (attribute->rta_type != INET_DIAG_INFO || RTA_PAYLOAD(attribute) < sizeof(bytes)) continue;
     std::memcpy(&bytes, RTA_DATA(attribute), sizeof(bytes));
-    visit(end_of(one->idiag_family, one->id.idiag_src, one->id.idiag_sport),
-          end_of(one->idiag_family, one->id.idiag_dst, one->id.idiag_dport), one->idiag_inode, bytes);
+    visit(end_of(one->idiag_family, one->id.idiag_dst, one->id.idiag_dport), one->idiag_inode, bytes);
   }
 }
 
@@ -175,6 +173,7 @@ static std::string address_of(const End& end) {
 }
 
 std::string own_address(const Socket& socket) { return address_of(mine(socket)); }
+std::string other_address(const Socket& socket) { return address_of(theirs(socket)); }
 
 std::string address_of_peer(const Socket& socket) {
   End end = theirs(socket);
@@ -200,19 +199,27 @@ std::string other_user(const Socket& socket) {
                 ", and without SHARDGRAD_JOB_TOKEN only one user's processes may meet");
 }
 
-std::optional<uint64_t> exchanged_with(const Socket& socket, const std::vector<pid_t>& processes) {
-  End this_end = mine(socket), other_end = theirs(socket);
-  if (other_end.family == AF_UNSPEC) return {};
+uint64_t exchanged_with(const std::set<std::string>& addresses, const std::vector<pid_t>& processes,
+                        const std::vector<const Socket*>& but) {
   std::set<ino_t> sockets;
   for (pid_t process : processes) sockets.merge(sockets_of(process));
-  std::optional<uint64_t> sum;
-  auto add = [&](const End& here, const End& there, ino_t number, const Exchanged& bytes) {
-    if (!same_machine(there, other_end) || !sockets.contains(number)) return;
-    bool itself = here.port == this_end.port && there.port == other_end.port;
-    sum = sum.value_or(0) + bytes.received + (itself ? 0 : bytes.acknowledged);
+  for (const Socket* socket : but) {
+    struct stat file {};
+    if (fstat(socket->descriptor(), &file) == 0) sockets.erase(file.st_ino);
+  }
+  uint64_t sum = 0;
+  auto add = [&](const End& there, ino_t number, const Exchanged& bytes) {
+    if (sockets.contains(number) && addresses.contains(address_of(there))) sum += bytes.received + bytes.acknowledged;
   };
   for (int family : {AF_INET, AF_INET6}) visit_tcp_sockets(family, add);
   return sum;
+}
+
+uint64_t received_through(const Socket& socket) {
+  Exchanged bytes{};
+  socklen_t length = sizeof(bytes);
+  bool told = getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &bytes, &length) == 0;
+  return told && length == sizeof(bytes) ? bytes.received : 0;
 }
 
 }  // namespace shardgrad::dist

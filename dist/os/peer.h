@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace shardgrad::dist {
 
 /// Without a port, that of this end: "10.0.0.9". Empty where it is not connected.
 std::string own_address(const Socket& socket);
+/// Likewise, that of the other end.
+std::string other_address(const Socket& socket);
 /// "10.0.0.9:41512".
 std::string address_of_peer(const Socket& socket);
 /// Whether a socket, connected or listening, has an address that only this machine reaches.
@@ -24,10 +27,12 @@ std::optional<uid_t> user_of_peer(const Socket& socket);
 /// Why the process at the other end may not take part in a job without a token: within this machine, it is another
 /// user's. Empty when it may.
 std::string other_user(const Socket& socket);
-/// How many bytes these processes of this machine have received from the machine at the other end, or sent to it and it
-/// has acknowledged, through any TCP connection: an MPI's, too. Of `socket` itself only those received: a kernel
-/// acknowledges a heartbeat for a process that stands still, of others' data only until its window is full. Nothing
-/// where there is no such connection, or the system does not tell.
-std::optional<uint64_t> exchanged_with(const Socket& socket, const std::vector<pid_t>& processes);
+/// How many bytes these processes of this machine have received from machines at these addresses, or sent to them and
+/// they have acknowledged, through any TCP connections but these: an MPI's, too. 0 where the system does not tell.
+uint64_t exchanged_with(const std::set<std::string>& addresses, const std::vector<pid_t>& processes,
+                        const std::vector<const Socket*>& but);
+/// How many bytes have come through a connection; 0 where it is none of TCP. What was sent says less: a kernel
+/// acknowledges a heartbeat for a process that stands still.
+uint64_t received_through(const Socket& socket);
 
 }  // namespace shardgrad::dist

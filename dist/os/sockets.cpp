@@ -136,14 +136,21 @@ std::vector<Address> addresses_of(const std::string& host) {
 
 // Listens at those of the addresses that are this machine's, all on one port. 0, or the reason as errno has it.
 int listen_at_all(std::vector<Address> addresses, int port, std::vector<Socket>& listeners) {
-  for (Address& address : addresses) {
-    set_port(address, listeners.empty() ? port : port_of(listeners[0]));
-    if (Socket socket = listen_at(address))
-      listeners.push_back(std::move(socket));
-    else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
-      return errno;
+  constexpr int kPortsTried = 100;
+  for (int tried = 1;; ++tried) {
+    int error = 0;
+    for (Address& address : addresses) {
+      set_port(address, listeners.empty() ? port : port_of(listeners[0]));
+      if (Socket socket = listen_at(address))
+        listeners.push_back(std::move(socket));
+      else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT && error == 0)
+        error = errno;
+    }
+    if (error == 0) return listeners.empty() ? EADDRNOTAVAIL : 0;
+    bool of_the_first = port == 0 && error == EADDRINUSE && !listeners.empty();  // a port that another address has not
+    listeners.clear();
+    if (!of_the_first || tried == kPortsTried) return error;
   }
-  return listeners.empty() ? EADDRNOTAVAIL : 0;
 }
 
 }  // namespace
@@ -174,13 +181,16 @@ Socket accept_from(const Socket& listener, std::string& reason) {
   return socket;
 }
 
-static bool connect_within(const Socket& socket, const addrinfo& address, std::chrono::milliseconds limit) {
+static bool connect_within(const Socket& socket, const addrinfo& address, std::chrono::milliseconds limit,
+                           const Check& check) {
+  using Clock = std::chrono::steady_clock;
   if (connect(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0) return true;
   if (errno != EINPROGRESS) return false;
   pollfd ready{socket.descriptor(), POLLOUT, 0};
   int error = ETIMEDOUT;
   socklen_t length = sizeof(error);
-  if (poll(&ready, 1, int(limit.count())) > 0) getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  for (auto deadline = Clock::now() + limit; Clock::now() < deadline && poll(&ready, 1, 50) <= 0;) check();
+  if (ready.revents != 0) getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
   errno = error;
   return error == 0;
 }
@@ -194,11 +204,13 @@ static bool is_its_own_peer(const Socket& socket) {
          mine == theirs;
 }
 
-Socket connect_to(const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason) {
+Socket connect_to(const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason,
+                  const Check& check) {
   AddressList addresses = look_up(host, port, reason);
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket(::socket(address->ai_family, kKind, 0));
-    bool connected = socket && connect_within(socket, *address, limit), alone = connected && is_its_own_peer(socket);
+    bool connected = socket && connect_within(socket, *address, limit, check),
+         alone = connected && is_its_own_peer(socket);
     if (connected && !alone) {
       prepare(socket);
       return socket;

@@ -43,7 +43,9 @@ int port_of(const Socket& listener);
 /// The next connection that has come; empty when none has. The reason is set when one could not be taken.
 Socket accept_from(const Socket& listener, std::string& reason);
 /// One attempt to connect. Empty, with the reason, when nobody answers within `limit`.
-Socket connect_to(const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason);
+Socket connect_to(
+    const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason,
+    const Check& check = [] {});
 
 /// A message with its length. False when the other side has closed the connection.
 bool send_frame(const Socket& socket, const std::string& text, const Check& check);

@@ -45,8 +45,12 @@ struct PageLink::Connection {
   }
 };
 
-PageLink::PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far)
-    : page_(std::move(page)), map_(bootstrap.ranks()), rank_(bootstrap.rank()), news_(page_, map_, rank_) {
+PageLink::PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far, std::set<std::string> addresses)
+    : page_(std::move(page)),
+      map_(bootstrap.ranks()),
+      rank_(bootstrap.rank()),
+      addresses_(std::move(addresses)),
+      news_(page_, map_, rank_) {
   for (Far& one : far) {
     int machine = map_.node_rank(one.first_rank);
     connections_.push_back(std::make_unique<Connection>(std::move(one), machine, page_.ranks()));
@@ -110,19 +114,29 @@ void PageLink::note_beats() {
   }
 }
 
+// Any machine's data count for all: between some there may be none, as in a gather that goes from neighbour to
+// neighbour, and where one has stopped, those of the others do not go on for long.
 void PageLink::hear_data(Clock::time_point now) {
-  std::vector<pid_t> ranks;
-  int here = map_.node_rank(rank_);
-  for (int local = 0; local < map_.local_size(here); ++local)
-    ranks.push_back(page_.row(map_.global_rank(here, local)).pid.load());
+  auto late = [&](const auto& one) { return one->far.socket && now - one->heard >= kBeatsAreLate; };
+  uint64_t data = std::ranges::any_of(connections_, late) ? exchanged_with_machines() : 0;
   for (auto& connection : connections_) {
     std::optional<uint64_t> bytes;
-    if (connection->far.socket && now - connection->heard >= kBeatsAreLate)
-      bytes = exchanged_with(connection->far.socket, ranks);
+    if (late(connection)) bytes = data + received_through(connection->far.socket);
     if (bytes && connection->exchanged && *bytes > *connection->exchanged)
       read_beats(*connection, connection->last_beats);
     connection->exchanged = bytes;
   }
+}
+
+uint64_t PageLink::exchanged_with_machines() const {
+  std::vector<pid_t> ranks;
+  std::vector<const Socket*> links;
+  int here = map_.node_rank(rank_);
+  for (int local = 0; local < map_.local_size(here); ++local)
+    ranks.push_back(page_.row(map_.global_rank(here, local)).pid.load());
+  for (auto& connection : connections_)
+    if (connection->far.socket) links.push_back(&connection->far.socket);
+  return exchanged_with(addresses_, ranks, links);
 }
 
 // Ranks elsewhere cannot see whether a process here is under a debugger.

@@ -12,12 +12,13 @@
 // without a farewell has failed, and ends the job by name.
 //
 // On a slow cable heartbeats stand in line behind the program's own data, which an MPI queues by the megabyte, or wait
-// for acknowledgements that do. While those data go on, in either direction, the other machine is there: what the
-// kernel says of them counts as the heartbeats that are late. A machine that is stopped, or whose cable is cut,
-// exchanges nothing.
+// for acknowledgements that do. While data go on between this machine and others, in either direction, what the kernel
+// says of them counts as the heartbeats that are late. A machine that is stopped, or whose cable is cut, exchanges
+// nothing, and soon nobody does, for all wait for it.
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ class PageLink {
     Socket socket;
     int first_rank;  ///< whose process holds the other end
   };
-  PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far);
+  /// `addresses`: of machines whose data say that they are there; not this one's.
+  PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far, std::set<std::string> addresses = {});
   /// Sends what is left, and farewell.
   ~PageLink();
   PageLink(const PageLink&) = delete;
@@ -48,6 +50,7 @@ class PageLink {
   void look(Clock::time_point now);
   void note_beats();
   void hear_data(Clock::time_point now);
+  uint64_t exchanged_with_machines() const;
   void publish_tracers() const;
   bool tells_of(const Connection& connection, int rank) const;
   bool send(Connection& connection) const;
@@ -61,6 +64,7 @@ class PageLink {
   ControlPage page_;
   const RankMap map_;
   int rank_;
+  const std::set<std::string> addresses_;
   PageNews news_;
   std::vector<std::unique_ptr<Connection>> connections_;
   Clock::time_point next_look_{}, next_beats_{};

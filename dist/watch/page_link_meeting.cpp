@@ -6,10 +6,12 @@
 
 #include <chrono>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/reception.h>
+#include <shardgrad/dist/os/peer.h>
 #include <shardgrad/dist/watch/page_link.h>
 
 namespace shardgrad::dist {
@@ -101,8 +103,12 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
     error = e.what();
   }
   reason = bootstrap.any_error(error);
-  if (!reason.empty() || far.empty()) return nullptr;
-  return std::make_unique<PageLink>(page, bootstrap, std::move(far));
+  if (!reason.empty()) return nullptr;
+  std::string own = far.empty() ? "" : own_address(far[0].socket);
+  std::set<std::string> others;
+  for (const std::string& address : bootstrap.exchange(own))
+    if (!address.empty() && address != own) others.insert(address);  // containers may have that of their host
+  return far.empty() ? nullptr : std::make_unique<PageLink>(page, bootstrap, std::move(far), std::move(others));
 }
 
 }  // namespace shardgrad::dist

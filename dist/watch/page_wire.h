@@ -2,7 +2,7 @@
 // What travels between the control pages of a job's machines (dist/watch/page_link.h): frames of a length, a kind and a
 // body. Rows travel as a head and those of their lanes that have changed, heartbeats as a bit for each rank. What was
 // not written by `append` may hold anything: it is checked before a page is touched. A change here is one of the
-// protocol: kMagic of dist/bootstrap/reception.cpp counts it.
+// protocol: kMagic of dist/bootstrap/host.cpp counts it.
 
 #include <functional>
 #include <string>

@@ -64,7 +64,7 @@ struct Config {
   std::optional<DType> param_dtype = {};
   /// What full gradients are sent in: f32, bf16 or f16; unset: the parameters' own dtype. They are added up in f32.
   std::optional<DType> reduce_dtype = {};
-  /// What floating buffers are converted to when sharding; unset: they stay as they are.
+  /// What floating buffers are converted to when sharding, and saved in; unset: they stay as they are.
   std::optional<DType> buffer_dtype = {};
   /// What floating results of the root's calls are converted to, differentiably; unset: they are as computed.
   std::optional<DType> output_dtype = {};

@@ -67,13 +67,18 @@ Tensor gather_state(const Named& named, const std::string& kind, const std::map<
   return whole;
 }
 
+// Whether a state has tensors of it: as Optimizer::state_dict, not where it has no elements.
+bool is_saved(const optim::Optimizer& optimizer, size_t i) {
+  return optimizer.has_state(i) && optimizer.parameters()[i].tensor.numel() > 0;
+}
+
 // Those that have state, in the order of the optimizer's parameters, which every rank has alike.
 std::vector<Named> with_state(const optim::Optimizer& optimizer) {
   std::vector<Named> flats;
   std::map<const FlatParam*, size_t> known;
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const SliceSink& place = place_of(optimizer.parameters()[i]);
-    if (!optimizer.has_state(i)) continue;
+    if (!is_saved(optimizer, i)) continue;
     auto [at, first] = known.try_emplace(&place.flat(), flats.size());
     if (first) flats.push_back({&place.flat(), {}});
     flats[at->second].slices.emplace_back(place.slice(), optimizer.parameters()[i].name);
@@ -113,7 +118,7 @@ std::vector<StateSlice> states_of(optim::Optimizer& optimizer) {
   std::vector<StateSlice> all;
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const NamedParameter& parameter = optimizer.parameters()[i];
-    if (!optimizer.has_state(i)) continue;
+    if (!is_saved(optimizer, i)) continue;
     for (const std::string& kind : optimizer.state_names()) {
       auto found = mine.find(parameter.name + "." + kind);
       all.push_back(found != mine.end() ? found->second
@@ -149,7 +154,7 @@ StateSpecs specs_of(const optim::Optimizer& optimizer, const IsGiven& given) {
     specs[parameter.name + ".step"] = {{1}, DType::i64};
     for (const std::string& kind : optimizer.state_names()) {
       std::string name = parameter.name + "." + kind;
-      if (!optimizer.has_state(i) && !(given && given(name))) continue;
+      if (!is_saved(optimizer, i) && !(given && given(name))) continue;
       specs[name] = {whole_shape(parameter.tensor.shape(), parameter.part), state_dtype(parameter)};
     }
   }

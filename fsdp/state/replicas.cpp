@@ -1,5 +1,7 @@
 #include <shardgrad/fsdp/state/replicas.h>
 
+#include <algorithm>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/fsdp/start.h>
@@ -80,28 +82,51 @@ void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup
   }
 }
 
-std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group) {
-  TagScope owner(Category::other);
-  module.materialize();
-  return mean_buffers(module.saved_buffers(), group);
+// Which parts of parameters a rank holds, as a number.
+static int64_t number_of(std::span<const Part> parts) {
+  std::vector<int64_t> numbers;
+  for (const Part& part : parts) numbers.insert(numbers.end(), {part.dim, part.begin, part.extent});
+  return int64_t(hash_of_numbers(numbers));
 }
 
-std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group) {
+// What each rank has of the buffers, as hashes, and which parts it holds.
+struct BufferHashes {
+  std::vector<int64_t> all;
+  size_t each;
+  int64_t of(size_t rank, size_t i) const { return all[rank * each + i]; }
+  size_t ranks() const { return all.size() / each; }
+  bool differ(size_t i) const {
+    for (size_t rank = 1; rank < ranks(); ++rank)
+      if (of(rank, i) != of(0, i)) return true;
+    return false;
+  }
+  // The copies of each part, in the order of ranks, have seen the same as those of the others.
+  bool same_for_all_parts(size_t i) const {
+    std::map<int64_t, std::vector<int64_t>> by_part;
+    for (size_t rank = 0; rank < ranks(); ++rank) by_part[of(rank, each - 1)].push_back(of(rank, i));
+    return std::ranges::all_of(by_part, [&](const auto& part) { return part.second == by_part.begin()->second; });
+  }
+};
+
+static std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, std::span<const Part> parts,
+                                                  dist::ProcessGroup& group) {
   constexpr const char* kCall = "mean_buffers";
   NoGrad no_grad;
   TagScope owner(Category::other);
   if (buffers.empty()) return {};
   std::vector<int64_t> mine;
   for (const NamedParameter& buffer : buffers) mine.push_back(int64_t(hash_of_values(buffer.tensor)));
-  std::vector<int64_t> all = group.share(mine, {"", kCall});
+  mine.push_back(number_of(parts));
+  BufferHashes hashes{group.share(mine, {"", kCall}), mine.size()};
   std::map<std::string, Tensor> means;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Tensor& own = buffers[i].tensor;
     Tensor& mean = means[buffers[i].name] = clone(own.detach().to(kCpu));
-    bool differs = false;
-    for (size_t rank = 1; rank < size_t(group.size()); ++rank)
-      differs = differs || all[rank * buffers.size() + i] != all[i];
-    if (!differs) continue;
+    if (!hashes.differ(i)) continue;
+    SG_CHECK(
+        hashes.same_for_all_parts(i), kCall, ": the buffer '", buffers[i].name, "' differs between ranks that ",
+        "hold different parts of the model, and a state has one tensor of that name; keep it in a frozen parameter ",
+        "with a Part");
     if (!is_floating(own.dtype())) {
       group.broadcast(mean, 0, {{"", kCall}}).host_wait();
       continue;
@@ -111,6 +136,21 @@ std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffe
     mean = (sum / double(group.size())).to(own.dtype());
   }
   return means;
+}
+
+std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group) {
+  TagScope owner(Category::other);
+  module.materialize();
+  std::vector<Part> parts;
+  for (const NamedParameter& parameter : module.named_parameters()) parts.push_back(parameter.part);
+  return mean_buffers(module.saved_buffers(), parts, group);
+}
+
+std::map<std::string, Tensor> mean_buffers(const Sharded& sharded) {
+  std::vector<Part> parts;
+  for (const auto& [name, where] : sharded.index()) parts.push_back(where.flat->slices()[where.slice].part);
+  for (const NamedParameter& left : sharded.left_out()) parts.push_back(left.part);
+  return mean_buffers(sharded.saved_buffers(), parts, sharded.holders());
 }
 
 }  // namespace shardgrad::fsdp

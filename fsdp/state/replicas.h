@@ -23,8 +23,11 @@ void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup
                      std::span<const uint64_t> before = {});
 
 /// The buffers of a module for a checkpoint, as copies on the cpu. Of floating ones that differ between ranks, such as
-/// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. A collective.
+/// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. Where ranks hold different
+/// parts of larger parameters (Part), those that hold the same ones have seen other samples, and those that hold others
+/// must have the same buffers: throws Error(input) on every rank, naming one that belongs to a part. A collective.
 std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group);
-std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group);
+/// Those that states have of a model that was sharded over an axis of a mesh, or over its group.
+std::map<std::string, Tensor> mean_buffers(const Sharded& sharded);
 
 }  // namespace shardgrad::fsdp

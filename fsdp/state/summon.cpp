@@ -2,6 +2,7 @@
 #include <exception>
 
 #include <shardgrad/core/rng.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/fully_shard.h>
 
 namespace shardgrad::fsdp {
@@ -46,6 +47,9 @@ SummonFullParams::~SummonFullParams() noexcept(false) {
   } at_end{*this};
   if (!write_back_ || std::uncaught_exceptions() > exceptions_) return;
   check_equal_edits(sharded_);
+  dist::together(sharded_.group(), {"", "summon"}, [&] {
+    for (const FlatParam* flat : sharded_.flats()) flat->check_not_leased();
+  });
   for (FlatParam* flat : sharded_.flats()) flat->write_back();
 }
 

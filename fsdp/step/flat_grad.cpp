@@ -168,23 +168,26 @@ void FlatGrad::add(Tensor& sum, const Tensor& more) {
   }
   if (first ? to_host_ : on_host(sum)) return add_to_host(sum, more);
   if (first) sum = layout_.buffer(more.numel(), layout_.dtype, Category::gradient_shard);
-  convert(more, out(sum, first ? 0 : 1));
+  convert(on_host(more) ? taken_back(more) : more, out(sum, first ? 0 : 1));
+}
+
+// A sum that another one takes in: the host waits, for its memory goes.
+Tensor FlatGrad::taken_back(const Tensor& sum) {
+  Tensor here = layout_.buffer(sum.numel(), layout_.dtype, Category::communication, &layout_.compute());
+  host_.take_back(here, sum).host_wait();
+  return here;
 }
 
 // The sum is made on the device, so the host waits for nothing but the memory of a sum that another one takes in.
 void FlatGrad::add_to_host(Tensor& sum, const Tensor& more) {
   Stream& compute = layout_.compute();
-  auto on_device = [&] { return layout_.buffer(more.numel(), layout_.dtype, Category::communication, &compute); };
-  Tensor total = more;
-  if (on_host(more)) {
-    total = on_device();
-    host_.take_back(total, more).host_wait();  // its memory goes
-  } else if (more.dtype() != layout_.dtype) {
+  Tensor total = on_host(more) ? taken_back(more) : more;
+  if (total.dtype() != layout_.dtype) {
     total = layout_.buffer(more.numel(), layout_.dtype, Category::communication);
     convert(more, out(total));
   }
   if (sum.defined()) {
-    Tensor earlier = on_device();
+    Tensor earlier = layout_.buffer(more.numel(), layout_.dtype, Category::communication, &compute);
     host_.take_back(earlier, sum);
     convert(earlier, out(total, 1));
   }
@@ -200,7 +203,7 @@ void FlatGrad::zero(size_t i) {
   finish_reduce();  // of a pass that failed
   for (Flags* flags : {&has_, &written_of_, &summed_of_}) flags->set(i, false);
   if (!has_.any()) {
-    torn_ = false;
+    torn_ = nullptr;
     wait();
     grad_ = Tensor();
     sums_.clear();
@@ -219,8 +222,8 @@ void FlatGrad::forget_open() {
 }
 
 void FlatGrad::check_whole() const {
-  SG_CHECK(!torn_, "unit '", layout_.unit, "': a backward pass failed halfway, so its gradients are incomplete; call ",
-           "zero_grad() and repeat the step");
+  SG_CHECK(!torn_, "unit '", layout_.unit, "': ", torn_, ", so its gradients are incomplete; call zero_grad() and ",
+           "repeat the step");
 }
 
 void FlatGrad::move(bool to_host) {
@@ -239,13 +242,13 @@ void FlatGrad::move(bool to_host) {
   grad_ = moved;
 }
 
-void FlatGrad::tear() {
+void FlatGrad::tear(const char* why) {
   note_sources();
-  torn_ = has_.any();
+  if (!torn_ && has_.any()) torn_ = why;
 }
 
 void FlatGrad::abandon() {
-  tear();
+  tear(kPassFailed);
   finish_reduce();
   written_ = sum_ = Tensor();
   forget_open();

@@ -68,8 +68,9 @@ class FlatGrad {
   bool has(size_t i) const { return has_[i]; }
   /// The destination of slice i's gradient: its part of a buffer that appears with the first write.
   Out open(size_t i);
-  /// Whether there are gradients that were not reduced.
+  /// Whether there are gradients that were not reduced; and of slice i.
   bool is_open() const { return state_ == GradState::open; }
+  bool is_open(size_t i) const;
   /// Ends a pass without sync.
   void hold();
   /// Starts the reduction of all that is open over the ranks; `pass`: that many were before, in a sum by neighbours.
@@ -78,6 +79,7 @@ class FlatGrad {
   void finish_reduce();
   /// Joins what a sum by neighbours has kept apart to the gradient.
   void join_passes();
+  bool passes_joined() const { return sums_.empty(); }
   /// Forgets the gradient of slice i; the buffers go with the last one.
   void zero(size_t i);
   /// Before the optimizer: brings the reduced gradient to the host or the device. Throws Error(input) for a gradient
@@ -89,15 +91,15 @@ class FlatGrad {
   bool frees_when_reduced() const { return state_ == GradState::reducing && frees_; }
   /// Throws Error(input) after a failed backward, until every gradient was zeroed.
   void check_whole() const;
-  /// A backward pass has failed: gradients are refused until every one was zeroed. Waits for nothing.
-  void tear();
-  /// The same, and drops what was not reduced.
+  /// Gradients are refused until every one was zeroed, and told `why`, the first time. Waits for nothing.
+  void tear(const char* why);
+  static constexpr const char* kPassFailed = "a backward pass failed halfway";
+  /// A backward pass has failed: the same, and drops what was not reduced.
   void abandon();
 
  private:
   void transition(GradState to);
   void forget_open();
-  bool is_open(size_t i) const;
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
   void note_sources();
@@ -105,6 +107,7 @@ class FlatGrad {
   Tensor take_open();
   void add(Tensor& sum, const Tensor& more);
   void add_to_host(Tensor& sum, const Tensor& more);
+  Tensor taken_back(const Tensor& sum);
   void download(Tensor& sum, const Tensor& total, const Event& ready);
 
   const FlatLayout& layout_;
@@ -116,7 +119,8 @@ class FlatGrad {
   Flags written_of_, summed_of_, has_;
   dist::Work scatter_, reduce_;
   GradState state_ = GradState::empty;
-  bool frees_ = false, torn_ = false;
+  bool frees_ = false;
+  const char* torn_ = nullptr;  // why
   HostCopy host_;
 };
 

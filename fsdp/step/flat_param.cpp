@@ -159,8 +159,9 @@ void FlatParam::ask_for(const Tensor& full, Gathers& buffers) {
 
 void FlatParam::transition(FullState to) {
   using enum FullState;
+  bool given_up = state_ == gathering && full_.storage()->readable();  // nothing was sent
   bool legal = (to == gathering && state_ == stale) || (to == open && (state_ == gathering || state_ == closed)) ||
-               (to == stale && (state_ == open || state_ == closed)) || (to == closed && state_ == open);
+               (to == stale && (state_ == open || state_ == closed || given_up)) || (to == closed && state_ == open);
   SG_ASSERT(legal, "the parameters of unit '", layout_.unit, "' cannot go from ", name_of(state_), " to ", name_of(to));
   state_ = to;
   if (common_ && to != open) layout_.mesh.open_windows(to == gathering ? 1 : -1);
@@ -181,6 +182,12 @@ void FlatParam::gather_by(const dist::Work& work) {
   full_.storage()->set_arriving(true);  // who reads it before finish_gather() would race with the gather
 }
 
+void FlatParam::give_up_gather() {
+  if (state_ == FullState::gathering) transition(FullState::stale);
+  Storage& full = *full_.storage();
+  if (state_ == FullState::stale && full.resident()) full.release(next_writer());
+}
+
 void FlatParam::finish_gather() {
   if (state_ != FullState::gathering) return;
   transition(FullState::open);
@@ -191,8 +198,8 @@ void FlatParam::finish_gather() {
 
 void FlatParam::release_full() {
   if (state_ != FullState::open || (permanent_ && !converts())) return;
+  full_.storage()->release(layout_.compute());  // refused while it is leased
   transition(permanent_ ? FullState::closed : FullState::stale);
-  full_.storage()->release(layout_.compute());
 }
 
 LocalRange FlatParam::local_range(size_t i) {
@@ -243,6 +250,21 @@ void FlatParam::let_go() noexcept {
 void FlatParam::before_write() {
   finish_gather();  // of a pass that failed
   layout_.mesh.before_write();
+  SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
+           "' is to be changed in a scope of SummonFullParams; leave the scope first");
+  check_not_leased(true);
+}
+
+void FlatParam::check_not_leased(bool copy_is_written) const {
+  const std::string* holder = full_.storage()->holder();
+  SG_CHECK(!holder || is_the_shard(copy_is_written), "unit '", layout_.unit, "' is to be changed, and ", *holder,
+           " leases its gathered parameters, which would keep the old values; end the lease (drop the exported ",
+           "tensor) first");
+}
+
+// Then what is written to the shard is in the full buffer as well.
+bool FlatParam::is_the_shard(bool copy_is_written) const {
+  return permanent_ && !split() && !(converts() && (converted_is_stale_ || !copy_is_written));
 }
 
 void FlatParam::shard_written() {
@@ -260,41 +282,10 @@ void FlatParam::outdate(bool copy_is_written) {
   shard_ready_ = context().backend(shard_.device()).compute().record();
   converted_is_stale_ |= !copy_is_written;
   secondary_.drop();
-  bool is_the_shard = permanent_ && !split() && !(converts() && converted_is_stale_);
   layout_.mesh.open_windows(0);  // those of others are read on
-  if (is_the_shard || state_ == FullState::stale) return;
+  if (is_the_shard(copy_is_written) || state_ == FullState::stale) return;
   transition(FullState::stale);
   if (full_.storage()->resident()) full_.storage()->release(layout_.compute());
-}
-
-Tensor FlatParam::gather_whole(std::string_view phase) {
-  Tensor result = layout_.buffer(padded(), dtype(), Category::gathered_parameter, &first_writer(dtype()));
-  Gathers one;
-  ask_for(result, one);
-  dist::Work gathered = layout_.mesh.gather(one, {layout_.unit, std::string(phase)}, layout_.part);
-  shard_host_.arrive();
-  gathered.wait(layout_.compute());
-  return result;
-}
-
-Tensor FlatParam::whole(std::string_view phase) {
-  return converts() || state_ != FullState::open ? gather_whole(phase) : full_;
-}
-
-void FlatParam::summon() {
-  summoned_ = gather_whole("summon");
-  summoned_.storage()->stand_in();
-  rehome(summoned_);
-}
-
-void FlatParam::write_back() {
-  copy_into(shard_, layout_.part_of(summoned_));
-  shard_written();
-}
-
-void FlatParam::dismiss() {
-  rehome(full_);
-  summoned_ = Tensor();
 }
 
 }  // namespace shardgrad::fsdp

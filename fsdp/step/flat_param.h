@@ -22,8 +22,8 @@
 //                                                               │ ▲                      (or closed: permanent,
 //       stale ◀──the shard was written, unless full is the shard┘ └─start_gather()─ closed      and a conversion)
 //
-// While open the parameters can be read. Stale: `full` is not there, or not what the shards are now. Illegal
-// transitions are asserted.
+// While open the parameters can be read. Stale: `full` is not there, or not what the shards are now. A gather that
+// cannot be sent is given up: stale again. Illegal transitions are asserted.
 
 #include <memory>
 #include <span>
@@ -96,6 +96,8 @@ class FlatParam {
   void start_gather(Gathers& buffers);
   /// `work` brings what was asked for.
   void gather_by(const dist::Work& work);
+  /// Nothing was sent that start_gather() asked for: gives back the memory that it took.
+  void give_up_gather();
   /// Makes compute wait for the gather.
   void finish_gather();
   /// Forward has used the full buffer, and backward will: this rank takes its part, if the options say so.
@@ -118,16 +120,20 @@ class FlatParam {
   Spread spread(size_t i) const { return layout_.spread(i); }
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const { shard_host_.wait(); }
-  /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
+  /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory. Throws
+  /// Error(input) in a scope of SummonFullParams, and as check_not_leased does.
   void before_write();
+  /// Throws Error(input) where the shard cannot be written because a holder of raw pointers would go on seeing old
+  /// values; `copy_is_written`: the converted shard is to be written along with it.
+  void check_not_leased(bool copy_is_written = false) const;
   /// The shard has other values: what backward saved of the parameters, and gathered copies, are out of date. No gather
-  /// is on its way: before_write() or Sharded::settle came first.
+  /// is on its way and nobody leases them: before_write(), or Sharded::settle and check_not_leased(), came first.
   void shard_written();
   /// Those of slice i alone, and the converted shard likewise where local_range gave it: backward may still use what it
   /// saved of the others.
   void slice_written(size_t i);
 
-  // --- whole parameters in the shards' dtype, for people -----------------------------------------------------------
+  // --- whole parameters in the shards' dtype, for people (fsdp/state/whole.cpp) -------------------------------------
   /// The full buffer if it is that and up to date; else gathered into memory of its own.
   Tensor whole(std::string_view phase);
   /// Copies of the whole parameters take the parameters' place until dismiss(); the buffers above are not touched.
@@ -145,6 +151,7 @@ class FlatParam {
   void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
   std::string note() const;
   void rehome(const Tensor& full);
+  bool is_the_shard(bool copy_is_written) const;
   void outdate(bool copy_is_written);
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
   const Tensor& source(DType dtype);

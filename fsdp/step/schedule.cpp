@@ -263,7 +263,7 @@ void Schedule::release(Unit& unit, const char* phase) {
 void Schedule::backward_failed() {
   in_backward_ = true;  // it may be over for this model, and have failed in another
   for (auto& unit : units_)
-    for (const auto& flat : unit->flat_params()) flat->grads().tear();
+    for (const auto& flat : unit->flat_params()) flat->grads().tear(FlatGrad::kPassFailed);
 }
 
 void Schedule::recover() {

@@ -19,11 +19,16 @@ Out SliceSink::open() {
 
 Tensor SliceSink::grad() const {
   FlatParam& owner = flat();
-  if (!owner.has_grad(slice_) || !owner.grad().defined()) return Tensor();
-  owner.grads().check_whole();
+  const FlatGrad& grads = owner.grads();
+  bool open = grads.is_open(slice_);
+  if (!open && !grads.has(slice_)) return Tensor();
+  grads.check_whole();
   const Slice& slice = owner.slices()[slice_];
   SG_CHECK(!owner.split(), "the gradient of '", name_, "' is sharded: each rank holds a part of it. Clip with ",
            "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
+  SG_CHECK(!open && grads.passes_joined(), "the gradient of '", name_, "' is not reduced over the ranks: it is of ",
+           "passes in a scope of fsdp::NoSync, or of a PairwiseSum before finish(); read it after what reduces it");
+  if (!grads.grad().defined()) return Tensor();  // it is on its way
   return owner.grad().rows(slice.offset, slice.offset + slice.numel()).view(slice.shape);
 }
 

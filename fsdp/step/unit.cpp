@@ -73,14 +73,20 @@ void Unit::unshard(std::string_view phase) {
 void Unit::gather_among(dist::ProcessGroup* group, std::string_view phase) {
   Gathers buffers;
   std::string which;  // of the parts, as 0 and 1
-  for (auto& flat : flat_params_) {
-    size_t before = buffers.size();
-    if (flat->near() == group) flat->start_gather(buffers);
-    which += char('0' + (buffers.size() - before));
+  try {
+    for (auto& flat : flat_params_) {
+      size_t before = buffers.size();
+      if (flat->near() == group) flat->start_gather(buffers);
+      which += char('0' + (buffers.size() - before));
+    }
+    dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)}, which.size() > 1 ? which : "", group);
+    for (auto& flat : flat_params_)
+      if (flat->near() == group) flat->gather_by(gather);
+  } catch (...) {  // no memory is left for one of them: the others would wait for a gather that was never sent
+    for (auto& flat : flat_params_)
+      if (flat->near() == group) flat->give_up_gather();
+    throw;
   }
-  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)}, which.size() > 1 ? which : "", group);
-  for (auto& flat : flat_params_)
-    if (flat->near() == group) flat->gather_by(gather);
 }
 
 void Unit::wait() {

@@ -50,21 +50,6 @@ template <class T, int packs, bool by_block> __global__ void softmax_kernel(T* y
                [&](int e) { return r.log ? convert<C>(part[k][e]) - top - log_sum : powers[k][e] * scale; });
 }
 
-template <class T> __global__ void wide_softmax_kernel(T* y, const T* x, SoftmaxRows r) {
-  using C = Compute<T>;
-  y += blockIdx.x * r.cols, x += blockIdx.x * r.cols;
-  C top = Max::nothing<C>(), sum = 0;
-  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) top = Max()(top, load(x + c));
-  top = block_reduce<Max>(top);
-  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) sum += std::exp(load(x + c) - top);
-  sum = block_reduce<Sum>(sum);
-  C log_sum = std::log(sum), scale = 1 / sum;
-  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) {
-    C shifted = load(x + c) - top;
-    store(y + c, r.log ? shifted - log_sum : std::exp(shifted) * scale, r.accumulate);
-  }
-}
-
 /// x seen as (outer, extent, inner): columns of `inner`, a block of 32 of which there are `across` in each outer one.
 struct SoftmaxColumns {
   int64_t outer = 1, extent, inner = 1, across = 1;
@@ -93,6 +78,22 @@ template <class Op, class A> __device__ A column_reduce(A value) {
   return all;
 }
 
+template <class T> __global__ void wide_softmax_kernel(T* y, const T* x, SoftmaxColumns m) {
+  using C = Compute<T>;
+  int64_t before = int64_t(blockIdx.x) * m.extent;
+  y += before, x += before;
+  C top = Max::nothing<C>(), sum = 0;
+  for (int64_t c = threadIdx.x; c < m.extent; c += blockDim.x) top = Max()(top, load(x + c));
+  top = block_reduce<Max>(top);
+  for (int64_t c = threadIdx.x; c < m.extent; c += blockDim.x) sum += std::exp(load(x + c) - top);
+  sum = block_reduce<Sum>(sum);
+  C log_sum = std::log(sum), scale = 1 / sum;
+  for (int64_t c = threadIdx.x; c < m.extent; c += blockDim.x) {
+    C shifted = load(x + c) - top;
+    store(y + c, m.log ? shifted - log_sum : std::exp(shifted) * scale, m.accumulate);
+  }
+}
+
 template <class T> __global__ void softmax_columns_kernel(T* y, const T* x, SoftmaxColumns m) {
   using C = Compute<T>;
   int64_t first = m.first(), rows = m.rows();
@@ -119,7 +120,7 @@ void softmax(const Launch& how, OutView y, View x, int dim, bool log) {
     bool fits = dispatch_rows<T>(cols, [&]<int packs, bool by_block>() {
       launch<softmax_kernel<T, packs, by_block>>(how, row_blocks<by_block>(r.rows), y.as<T>(), x.as<T>(), r);
     });
-    if (!fits) launch<wide_softmax_kernel<T>>(how, {blocks_for(r.rows, 1), kBlock}, y.as<T>(), x.as<T>(), r);
+    if (!fits) launch<wide_softmax_kernel<T>>(how, {blocks_for(r.rows, 1), kBlock}, y.as<T>(), x.as<T>(), m);
   });
 }
 
@@ -158,14 +159,15 @@ __global__ void softmax_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxR
     });
 }
 
-template <class T> __global__ void wide_softmax_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxRows r) {
+template <class T> __global__ void wide_softmax_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxColumns m) {
   using C = Compute<T>;
-  dx += blockIdx.x * r.cols, dy += blockIdx.x * r.cols, y += blockIdx.x * r.cols;
+  int64_t before = int64_t(blockIdx.x) * m.extent;
+  dx += before, dy += before, y += before;
   C dot = 0;
-  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) dot += softmax_term(r.log, load(dy + c), load(y + c));
+  for (int64_t c = threadIdx.x; c < m.extent; c += blockDim.x) dot += softmax_term(m.log, load(dy + c), load(y + c));
   dot = block_reduce<Sum>(dot);
-  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x)
-    store(dx + c, softmax_slope(r.log, load(dy + c), load(y + c), dot), r.accumulate);
+  for (int64_t c = threadIdx.x; c < m.extent; c += blockDim.x)
+    store(dx + c, softmax_slope(m.log, load(dy + c), load(y + c), dot), m.accumulate);
 }
 
 template <class T> __global__ void softmax_columns_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxColumns m) {
@@ -195,7 +197,7 @@ void softmax_backward(const Launch& how, OutView dx, View dy, View y, int dim, b
     });
     if (!fits)
       launch<wide_softmax_backward_kernel<T>>(how, {blocks_for(r.rows, 1), kBlock}, dx.as<T>(), dy.as<T>(), y.as<T>(),
-                                              r);
+                                              m);
   });
 }
 

@@ -12,8 +12,8 @@ class ParamGroup(MutableMapping[str, Any]):
     Once a scheduler has been made, 'initial_lr', too, which the optimizer keeps.
     """
 
-    def __init__(self, optimizer: Any, params: list, first: int, alone: bool):
-        self._optimizer, self._params, self._alone = optimizer, params, alone
+    def __init__(self, optimizer: Any, params: list, number: int, first: int, alone: bool):
+        self._optimizer, self._params, self._number, self._alone = optimizer, params, number, alone
         self._places = range(first, first + len(params))
         self._initial = vars(optimizer).setdefault("_initial_lrs", {})
 
@@ -21,7 +21,7 @@ class ParamGroup(MutableMapping[str, Any]):
         if option == "params":
             return self._params
         if option == "initial_lr":
-            return self._initial[self._places.start]
+            return self._initial[self._number]
         if option not in tuple(self):
             raise KeyError(option)
         if option == "lr" and (self._alone or not self._params):
@@ -31,7 +31,7 @@ class ParamGroup(MutableMapping[str, Any]):
 
     def __setitem__(self, option: str, value: Any) -> None:
         if option == "initial_lr":
-            self._initial[self._places.start] = float(value)
+            self._initial[self._number] = float(value)
             return
         if option != "lr":
             raise InputError(f"a group of parameters: '{option}' cannot be set, only 'lr'; make the optimizer anew")
@@ -46,7 +46,7 @@ class ParamGroup(MutableMapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         yield from ("params", "lr", "weight_decay") if self._params else ("params", "lr")
-        if self._places.start in self._initial:
+        if self._number in self._initial:
             yield "initial_lr"
 
     def __len__(self) -> int:

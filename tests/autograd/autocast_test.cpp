@@ -77,6 +77,7 @@ TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {
   Context context;
   Tensor a = normal({4}, "a"), low = narrow_tensor({4}, DType::bf16), half = narrow_tensor({4}, DType::f16);
   EXPECT_REFUSED(a + low, "dtypes");
+  EXPECT_REFUSED(index_put(a, {Slice(0, 4)}, low), "dtypes");
   Autocast scope(DType::bf16);
   EXPECT_EQ((a + low).dtype(), DType::f32);
   EXPECT_EQ((low + low).dtype(), DType::bf16);
@@ -86,6 +87,12 @@ TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {
   std::vector<Tensor> parts{low, a};
   EXPECT_EQ(cat(parts, 0).dtype(), DType::f32);
   EXPECT_EQ(scatter_add(a, 0, zeros({4}, DType::i64), low).dtype(), DType::f32);
+  for (auto [x, y] : {std::pair(a, low), std::pair(low, a), std::pair(low, half)}) {
+    EXPECT_EQ(remainder(x, y).dtype(), DType::f32);
+    EXPECT_EQ(floor_divide(x, y).dtype(), DType::f32);
+    EXPECT_EQ(index_put(x, {Slice(0, 4)}, y).dtype(), DType::f32);
+    EXPECT_EQ(bits(index_put(x, {Slice(0, 4)}, y)), bits(y.to(DType::f32)));
+  }
 }
 
 struct Layers {

@@ -25,6 +25,27 @@ TEST(Engine, ATensorUsedTwiceByOneOperationCountsTwice) {
   EXPECT_EQ(values(b.grad()), (std::vector<double>{10, 10}));
 }
 
+struct Largest final : Node {
+  const char* name() const override { return "largest"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    EXPECT_FALSE(dy[0].defined());
+    dx[0].alias(dy[1]);
+  }
+};
+
+TEST(Engine, AResultOfIntegersRequiresNoGradAndKeepsItsPlace) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  const Tensor results[] = {tensor({1}), tensor({5., 7.})}, integers[] = {tensor({1})}, inputs[] = {x};
+  ASSERT_TRUE(record_all<Largest>(results, inputs));
+  EXPECT_FALSE(results[0].requires_grad());
+  EXPECT_TRUE(results[0].is_leaf());
+  sum(mul(results[1], results[1])).backward();
+  EXPECT_EQ(values(x.grad()), (std::vector<double>{10, 14}));
+  EXPECT_FALSE(record_all<Largest>(integers, inputs)) << "integers alone";
+  EXPECT_FALSE(record<Largest>(integers[0], x));
+}
+
 TEST(Engine, AnUnusedLeafHasNoGradient) {
   Context context;
   Tensor used = leaf({1}, {1}), unused = leaf({1}, {1});

@@ -68,10 +68,36 @@ TEST_F(GradientsAskedFor, GradLeavesTheRestOfTheGraphForAnotherPass) {
   EXPECT_NEAR(values(w.grad())[0], std::exp(3), 1e-5);
 }
 
+TEST_F(GradientsAskedFor, GradGivesAnInputThatIsGivenTwiceItsGradientTwice) {
+  Tensor y = x * w;
+  std::vector<Tensor> found = grad(y.sum(), {x, y, x, y});
+  for (size_t i : {0, 2}) EXPECT_EQ(values(found[i]), list({3, 5}));
+  for (size_t i : {1, 3}) EXPECT_EQ(values(found[i]), list({1, 1}));
+}
+
+TEST_F(GradientsAskedFor, GradAddsNothingToALeafAmongTheOutputs) {
+  w.set_grad(tensor({6., 7.}));
+  const Tensor outputs[] = {w, w * 5, x}, inputs[] = {w}, ones_each[] = {ones({2}), ones({2}), ones({2})};
+  EXPECT_EQ(values(grad(outputs, inputs, ones_each)[0]), list({6, 6}));
+  EXPECT_EQ(values(w.grad()), list({6, 7}));
+  EXPECT_FALSE(x.grad().defined()) << "an output that is not asked for";
+  Tensor alone = tensor({2.}).set_requires_grad();
+  EXPECT_EQ(values(grad(alone, {alone})[0]), list({1}));
+  EXPECT_FALSE(alone.grad().defined());
+}
+
+// linear hands the backward of the ReLU below to its own product: of a tensor that is asked for it must not.
+TEST_F(GradientsAskedFor, GradOfAHiddenTensorBehindReluIsThatOfItsResult) {
+  Tensor in = tensor({{1., 2.}}), up = tensor({{1., 1.}, {-1., -1.}}).set_requires_grad(), down = tensor({{10., 20.}});
+  Tensor hidden = linear(in, up, Tensor(), Activation::relu);
+  std::vector<Tensor> found = grad(linear(hidden, down, Tensor()).sum(), {hidden, up});
+  EXPECT_EQ(values(found[0]), list({10, 20}));
+  EXPECT_EQ(values(found[1]), list({10, 20, 0, 0}));
+}
+
 TEST_F(GradientsAskedFor, GradRefusesWhatHasNone) {
   Tensor loss = (x * w).sum();
   EXPECT_REFUSED(grad(loss, {tensor({1.})}), "grad", "does not require grad");
-  EXPECT_REFUSED(grad(loss, {x, x}), "twice");
   EXPECT_REFUSED(grad(loss, {}), "no inputs");
   loss.backward();
   EXPECT_EQ(values(x.grad()), list({3, 5})) << "what was refused changed nothing";
@@ -137,6 +163,45 @@ TEST_F(GradientsAskedFor, AComputedTensorKeepsItsGradientWhereAsked) {
   EXPECT_EQ(values(y.grad()), list({12, 40})) << "the sum of the passes";
   EXPECT_EQ(values(x.grad()), list({36, 200}));
   EXPECT_REFUSED(tensor({1.}).retain_grad(), "does not require grad");
+}
+
+TEST_F(GradientsAskedFor, AKeptGradientIsWithoutPassesThatFail) {
+  Tensor y = x * w;
+  y.retain_grad();
+  bool fails = true;
+  x.register_hook([&](const Tensor&) {
+    if (fails) fail("this hook fails");
+    return Tensor();
+  });
+  Tensor loss = (y * y).sum();
+  EXPECT_REFUSED(loss.backward({}, true), "this hook fails");
+  EXPECT_FALSE(y.grad().defined());
+  fails = false;
+  loss.backward({}, true);
+  fails = true;
+  EXPECT_REFUSED(loss.backward({}, true), "this hook fails");
+  EXPECT_EQ(values(y.grad()), list({6, 20})) << "that of the pass before";
+}
+
+TEST_F(GradientsAskedFor, AKeptGradientCanBeForgotten) {
+  Tensor y = x * w;
+  EXPECT_REFUSED(y.zero_grad(), "only a leaf");
+  y.retain_grad();
+  Tensor loss = (y * y).sum();
+  for (int pass = 0; pass < 2; ++pass) {
+    y.zero_grad();
+    EXPECT_FALSE(y.grad().defined());
+    loss.backward({}, true);
+    EXPECT_EQ(values(y.grad()), list({6, 20}));
+  }
+  EXPECT_REFUSED(y.set_grad(ones({2})), "only a leaf");
+}
+
+TEST_F(GradientsAskedFor, AnAnomalyIsOfTheOperationThatWroteItOverWhatItWasGiven) {
+  Tensor in = tensor({{1e30, 1.}}), up = tensor({{1e30, 1.}, {-1., -1.}}).set_requires_grad();
+  Tensor hidden = linear(in, up, Tensor(), Activation::gelu_tanh);  // of infinity
+  DetectAnomaly scope;
+  EXPECT_REFUSED((hidden * tensor({{0.5, 0.5}})).sum().backward(), "'linear'", "made NaN", "input 1");
 }
 
 TEST_F(GradientsAskedFor, AnAnomalyNamesTheOperationThatMadeNan) {

@@ -1,6 +1,7 @@
 // Arithmetic of integers: what stays an integer, and what is refused.
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include <tests/autograd/support.h>
@@ -31,7 +32,8 @@ TEST(Integers, StayIntegersAndRefuseFractions) {
   EXPECT_REFUSED(masked_fill(i, i > 0, 0.5), "masked_fill", "0.5", "no integer");
   EXPECT_REFUSED(index_put(i, {0}, 0.5), "index_put", "0.5", "no integer");
   EXPECT_REFUSED(i / 2, "div", "floating", ".to(dtype)");
-  EXPECT_REFUSED(i /= 2, "div");
+  EXPECT_REFUSED(i /= 2, "operator/=", "floating", ".to(dtype)");
+  EXPECT_REFUSED(i /= i, "operator/=", "floating", ".to(dtype)");
   EXPECT_REFUSED(sin(i), "sin", "floating", "i64");
 }
 
@@ -66,6 +68,61 @@ TEST(Integers, NumbersBesideThemAreOfTheirDtype) {
   EXPECT_REFUSED(floor_divide(i, 0), "floor_divide", "is 0");
   EXPECT_REFUSED(i % 0, "remainder", "is 0");
   EXPECT_REFUSED(pow(i, tensor({1., -2.})), "pow", "f32");
+}
+
+// A double would make of them the integer next to them.
+TEST(Integers, ThatNoDoubleHoldsAreRefusedBesideTensors) {
+  Context context;
+  constexpr int64_t key = (int64_t(1) << 53) + 1;
+  Tensor ids = tensor({key, key - 1});
+  const std::function<void()> calls[] = {
+      [&] { static_cast<void>(ids == key); },
+      [&] { static_cast<void>(uint64_t(key) < ids); },
+      [&] { ids - key; },
+      [&] { key* ids; },
+      [&] { ids % key; },
+      [&] { ids += key; },
+      [&] { floor_divide(ids, key); },
+      [&] { ids.clamp(0, key); },
+      [&] { masked_fill(ids, ids > 0, key); },
+      [&] { index_put(ids, {0}, key); },
+      [&] { full({1}, key, DType::i64); },
+      [&] { full_like(ids, key); },
+      [&] { fill_(ids, key); },
+      [&] { arange(key - 3, key); },
+  };
+  for (const auto& call : calls)
+    EXPECT_REFUSED(call(), "the number 9007199254740993 is beyond ±2^53", "make it a tensor of i64");
+  EXPECT_REFUSED(ids + std::numeric_limits<int64_t>::max(), "the number 9223372036854775807");
+  EXPECT_REFUSED(ids - (-key), "the number -9007199254740993");
+  EXPECT_EQ(values(ids == tensor({key})), list({1, 0}));
+}
+
+TEST(Integers, ThatADoubleHoldsAreExactHoweverLarge) {
+  Context context;
+  constexpr int64_t least = std::numeric_limits<int64_t>::min(), large = int64_t(1) << 60;
+  Tensor x = tensor({least, large});
+  EXPECT_EQ(values(x == least), list({1, 0}));
+  EXPECT_EQ(values(x == uint64_t(large)), list({0, 1}));
+  EXPECT_EQ((x - large).to_vector<int64_t>()[1], 0);
+  EXPECT_EQ(full({1}, large + 256, DType::i64).to_vector<int64_t>()[0], large + 256);
+  EXPECT_EQ(values(arange(large, large + 1024, 512) - large), list({0, 512}));
+  EXPECT_EQ(values(full({1}, true) + 'a'), list({98}));
+}
+
+TEST(Integers, NumbersTheirDtypeHasNotFillNoTensor) {
+  Context context;
+  EXPECT_REFUSED(full({1}, 300, DType::u8), "full: the number 300 does not fit into u8");
+  EXPECT_REFUSED(full_like(tensor({1}, DType::u8), -7), "-7", "u8");
+  EXPECT_REFUSED(full({1}, NAN, DType::i64), "nan", "i64");
+  EXPECT_REFUSED(full({1}, 0x1p63, DType::i64), "i64");
+  Tensor x = tensor({5}, DType::i32);
+  EXPECT_REFUSED(fill_(x, 1e20), "fill_: the number 1e+20 does not fit into i32");
+  EXPECT_REFUSED(fill_(x, INFINITY), "inf");
+  EXPECT_EQ(x.version(), 0u) << "and nothing was counted";
+  fill_(x, -2.9);
+  EXPECT_EQ(values(x), list({-2})) << "without its fraction, as in PyTorch";
+  EXPECT_EQ(values(full({1}, 255.5, DType::u8)), list({255}));
 }
 
 TEST(Integers, HaveWholePowers) {

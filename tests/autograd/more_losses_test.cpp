@@ -1,6 +1,7 @@
 // The losses of autograd/ops/losses.h: PyTorch's numbers, what they divide by.
 
 #include <cmath>
+#include <limits>
 
 #include <tests/autograd/support.h>
 
@@ -50,6 +51,15 @@ TEST_F(MoreLosses, AnIgnoredRowCountsForNothingWhateverItHas) {
     ClassOptions options{.weight = tensor({1., 2., 0.5}, DType::f64), .label_smoothing = smoothing};
     Tensor loss = cross_entropy(odd, one, options);
     EXPECT_NEAR(loss.item(), cross_entropy(odd.rows(0, 1), one.rows(0, 1), options).item(), 1e-14);
+  }
+}
+
+TEST_F(MoreLosses, AnIgnoredIndexThatNoDoubleHoldsIsCountedAsItIs) {
+  for (int64_t ignored : {(int64_t(1) << 53) + 1, std::numeric_limits<int64_t>::max()}) {
+    Tensor one = tensor({int64_t(2), ignored, ignored});
+    double loss = cross_entropy(logits.rows(0, 1), one.rows(0, 1)).item();
+    EXPECT_EQ(cross_entropy(logits, one, {}, ignored).item(), loss) << ignored;
+    EXPECT_NEAR(cross_entropy(logits, one, ClassOptions{.ignore_index = ignored}).item(), loss, 1e-14) << ignored;
   }
 }
 

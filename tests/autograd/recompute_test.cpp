@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <thread>
 
 #include <shardgrad/autograd/recompute.h>
 #include <shardgrad/certify/gradcheck.h>
@@ -283,6 +284,55 @@ TEST(Recompute, AnInPlaceChangeInsideIsStillRefused) {
   EXPECT_REFUSED(loss.backward(), "tanh", "changed in place");
 }
 
+// Whichever thread runs forward, and however many tensors it has made.
+TEST(Recompute, AnInPlaceChangeOfWhatAnotherThreadHasMadeIsRefused) {
+  Context context;
+  Tensor factor = tensor({5.}), x = tensor({0.2}).set_requires_grad();
+  std::thread([&] {
+    ContextScope scope(context);
+    Tensor loss = sum(checkpoint([&](const Tensor& t) { return exp(t * factor); }, x));
+    fill_(factor, 7);
+    EXPECT_REFUSED(loss.backward(), "changed in place");
+  }).join();
+}
+
+// --- other threads of the rank --------------------------------------------------------------------------------------
+
+TEST(Recompute, ARunForBackwardLeavesSeedAndProgressOfOtherThreadsAsTheyAre) {
+  Context context({.seed = 3});
+  auto in_another_thread = [&](const auto& work) {
+    std::thread([&] {
+      ContextScope scope(context);
+      work();
+    }).join();
+  };
+  Tensor x = normal({4}, "x").set_requires_grad();
+  progress() = {.step = 1, .first_sample = 0};
+  Tensor loss = sum(checkpoint(
+      [&](const Tensor& t) {
+        Tensor dropped = dropout(exp(t), 0.5, "mask");
+        EXPECT_EQ(progress().step, 1u);
+        EXPECT_EQ(context.seed(), 3u);
+        if (recomputing()) {
+          in_another_thread([&] {
+            EXPECT_EQ(progress().step, 2u);
+            EXPECT_EQ(context.seed(), 4u);
+            progress().draws.next(7);
+          });
+          manual_seed(5);
+          EXPECT_EQ(context.seed(), 5u);
+        }
+        return dropped;
+      },
+      x));
+  progress() = {.step = 2, .first_sample = 0};
+  manual_seed(4);
+  loss.backward();
+  EXPECT_EQ(progress().step, 2u);
+  EXPECT_EQ(context.seed(), 4u);
+  EXPECT_EQ(progress().draws.counts().size(), 1u) << "what the other thread drew meanwhile counts";
+}
+
 // --- failures -------------------------------------------------------------------------------------------------------
 
 TEST(Recompute, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
@@ -291,7 +341,7 @@ TEST(Recompute, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   int fail_in = 1, run = 0;
   auto function = [&](const Tensor& x, const Tensor& w) {
     Tensor h = body(x, w);
-    progress().draws[7]++;
+    progress().draws.next(7);
     if (++run == fail_in) fail("this body fails");
     return body(h, w);
   };
@@ -303,10 +353,11 @@ TEST(Recompute, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   {
     Tensor loss = sum(checkpoint(function, some.x, some.w));
     int64_t held = context.ledger().current();
-    uint64_t draws = progress().draws[7] += 10;
+    progress().draws.next(8);
+    auto draws = progress().draws.counts();
     EXPECT_REFUSED(loss.backward(), "this body fails");
     EXPECT_EQ(context.ledger().current(), held);
-    EXPECT_EQ(progress().draws[7], draws) << "counters are as before the second run";
+    EXPECT_EQ(progress().draws.counts(), draws) << "counters are as before the second run";
     EXPECT_FALSE(recomputing());
     EXPECT_EQ(Region::current(), nullptr);
   }

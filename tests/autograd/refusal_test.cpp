@@ -178,6 +178,11 @@ TEST(Refusals, DimensionsAndRanges) {
   EXPECT_REFUSED(gather(a, 0, zeros({2, 4}, DType::i64)), "gather", "[2, 4]", "[2, 3]");
   EXPECT_REFUSED(scatter_add(a, 0, zeros({2, 3}, DType::i64), zeros({1, 3})), "scatter_add", "[2, 3]", "[1, 3]");
   EXPECT_REFUSED(clamp(a, 2, 1), "clamp", "2", "1");
+  EXPECT_REFUSED(clamp(a, NAN, 1), "clamp: from nan to 1 is not possible", "infinite");
+  EXPECT_REFUSED(clamp(a, 0, NAN), "clamp: from 0 to nan");
+  constexpr int64_t many = int64_t(1) << 40;
+  EXPECT_REFUSED(flatten(zeros({0, many, many}), 1), "more than 2^56 elements");
+  EXPECT_EQ(flatten(zeros({0, many, many})).shape(), Shape{0});
   EXPECT_REFUSED(dropout(a, 1.0, 0, 0), "dropout", "[0, 1)");
   EXPECT_REFUSED(to_device(zeros({2}, kMeta), kCpu), "to_device", "meta");
 }

@@ -39,6 +39,18 @@ TEST(Threads, MayUseAParameterForTheFirstTimeAtOnce) {
   }
 }
 
+TEST(Threads, MayDrawRandomNumbersAtOnce) {
+  Context context({.threads = 1});
+  constexpr int kRounds = 5000;
+  at_once(context, kRounds, [](int round, int number) {
+    dropout(ones({1}), 0.5, concat("of thread ", number, " in round ", round));
+    dropout(ones({1}), 0.5, "of both");
+  });
+  auto counts = progress().draws.counts();
+  EXPECT_EQ(counts.size(), size_t(2 * kRounds + 1));
+  EXPECT_EQ(progress().draws.next(stream_of("dropout", "of both")), uint64_t(2 * kRounds)) << "no draw was lost";
+}
+
 TEST(Threads, ThatRunBackwardThroughOneParameterAddUpOrAreRefused) {
   Context context({.threads = 1});
   Tensor shared = leaf({1}, {1});

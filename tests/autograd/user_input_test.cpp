@@ -126,6 +126,14 @@ TEST(Views, OfNothingMayBeSplitIntoNoParts) {
   EXPECT_TRUE(split(x, std::vector<int64_t>{}, 0).empty());
 }
 
+TEST(Views, AnEmptyDimensionHasAsManyEmptyChunksAsAreAskedFor) {
+  Context context;
+  Tensor x = zeros({0, 3});
+  std::vector<Tensor> parts = chunk(x, 3, 0);
+  EXPECT_EQ(parts.size(), 3u);
+  for (const Tensor& part : parts) EXPECT_EQ(part.shape(), x.shape());
+}
+
 // --- gradients as operands ------------------------------------------------------------------------------------------
 
 Tensor wave(int64_t n, double phase) {

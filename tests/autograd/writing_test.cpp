@@ -85,6 +85,11 @@ TEST(Writing, IndicesAreThoseOfPython) {
   EXPECT_EQ((x[{Slice(), Slice(1), None, -1}].shape()), (Shape{2, 2, 1}));
   EXPECT_EQ(values(x[{0, 0, Slice({}, {}, 3)}]), list({0, 3}));
   EXPECT_EQ(values(x[{0, 0, Slice(-3, 100)}]), list({1, 2, 3})) << "ends beyond the last element mean it";
+  for (int64_t step : {int64_t(4), int64_t(5), std::numeric_limits<int64_t>::max()}) {
+    EXPECT_EQ(values(x[{0, 0, Slice({}, {}, step)}]), list({0})) << step;
+    EXPECT_EQ(values(slice(x[{0, 0}], 0, 1, 4, step)), list({1})) << step;
+    EXPECT_EQ(slice(x, 2, 3, 3, step).shape(), (Shape{2, 3, 0})) << step;
+  }
   EXPECT_EQ((x[{0, 0, Slice(3, 1)}].shape()), (Shape{0}));
   EXPECT_EQ(values(x[{0, 0}][tensor({3, 0, 3})]), list({3, 0, 3}));
   EXPECT_EQ((x[tensor({{0, 1}, {1, 0}})].shape()), (Shape{2, 2, 3, 4}));
@@ -189,6 +194,9 @@ TEST(Writing, NewTensorsOfNumbers) {
   EXPECT_EQ(arange(2, 8, 2).dtype(), DType::i64);
   EXPECT_EQ(values(arange(1, 0, -0.25)), list({1, 0.75, 0.5, 0.25}));
   EXPECT_REFUSED(arange(0, 1, 0), "arange");
+  EXPECT_REFUSED(arange(0, 1e300, 1), "arange: from 0 to 1e+300 by 1 are more than 2^56 numbers");
+  EXPECT_REFUSED(arange(0, 1e19, 1, DType::i64), "2^56");
+  EXPECT_EQ(arange(1e300, 0, 1, DType::f32).numel(), 0);
   EXPECT_EQ(values(linspace(0, 1, 5)), list({0, 0.25, 0.5, 0.75, 1}));
   EXPECT_EQ(linspace(0, 0.1, 11, DType::f64).to_vector<double>().back(), 0.1) << "the last is exact";
   EXPECT_EQ(values(eye(2, 3)), list({1, 0, 0, 0, 1, 0}));

@@ -48,6 +48,30 @@ TEST(Print, WhatIsNoNumber) {
   EXPECT_EQ(text<double>({NAN, 1e-7}, {2}), "[   nan 1.e-07]");
 }
 
+TEST(Print, NumbersOf16BitsWithTheFewestDigitsThatGiveThemAgain) {
+  Context context;
+  auto halves = [](const std::vector<float>& values) {
+    return text(std::vector<f16>(values.begin(), values.end()), {int64_t(values.size())});
+  };
+  EXPECT_EQ(halves({0.1f, 0.2f, 0.3f}), "[0.1 0.2 0.3]");
+  EXPECT_EQ(halves({1.f / 3, -2.f / 3}), "[ 0.3333 -0.6665]");
+  EXPECT_EQ(halves({0.1f, 100}), "[  0.1 100. ]");
+  EXPECT_EQ(halves({1e-5f, 1}), "[1.e-05 1.e+00]");
+  EXPECT_EQ(halves({NAN, 0.1f, -INFINITY}), "[ nan  0.1 -inf]");
+  EXPECT_EQ(text<f16>({f16(0.1f)}, {}), "0.1");
+  EXPECT_EQ(text<bf16>({bf16(0.1f), bf16(3.1416f), bf16(-0.f)}, {3}), "[ 0.1   3.14 -0.  ]");
+}
+
+TEST(Print, InOneLineIntegersWithAllDigits) {
+  Context context;
+  constexpr int64_t large = (int64_t(1) << 53) + 1;
+  EXPECT_EQ(to_string(from_vector<int64_t>({large, large - 1}, {2})), "[9007199254740993, 9007199254740992]");
+  EXPECT_EQ(to_string(from_vector<int32_t>({123456789}, {1, 1})), "[[123456789]]");
+  EXPECT_EQ(to_string(from_vector<uint8_t>({65}, {1})), "[65]");
+  EXPECT_EQ(to_string(from_vector<float>({0.1f, 2}, {2})), "[0.1, 2]");
+  EXPECT_EQ(to_string(from_vector<f16>({f16(0.1f)}, {1})), "[0.1]");
+}
+
 TEST(Print, ScalarsAsPythonAndWhatHasNoValuesByItsDescription) {
   Context context;
   EXPECT_EQ(text<float>({3.5}, {}), "3.5");

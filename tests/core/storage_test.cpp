@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstring>
+#include <thread>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -52,6 +56,43 @@ TEST(Storage, ValuesOnTheirWayAreNotReadAndWhoeverBringsThemIsAsked) {
   EXPECT_THROW(t.in(), Error);
   t.storage()->on_missing([&] { t.storage()->set_arriving(false); });
   EXPECT_NO_THROW(t.in());
+}
+
+// As Python's garbage collector, which runs in any thread.
+TEST(Storage, AThreadWithoutAContextThatDropsItWaitsForNobodyAndDisturbsNobody) {
+  Context context({.device = kAcc});
+  Backend& acc = context.backend(kAcc);
+  auto other = acc.make_stream("other");
+  std::atomic<bool> go{false}, ran{false};
+  Ref<Storage> storage = Storage::make(4096, acc.memory(), {Category::other, 0});
+  void* data = storage->data();
+  acc.compute().run("late write", [&] {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::memset(data, 1, 4096);
+  });
+  std::thread([&] {
+    storage = {};
+    EXPECT_EQ(Context::current(), nullptr);
+  }).join();
+  EXPECT_EQ(context.ledger().current(), 0);
+  MemoryBlock next = acc.memory()->allocate(4096, *other);
+  EXPECT_EQ(next.data, data);
+  other->run("use of it", [&] { ran = true; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(ran) << "the other stream waits for the write";
+  go = true;
+  other->synchronize();
+  EXPECT_TRUE(ran);
+  acc.memory()->free(next, *other);
+}
+
+TEST(Storage, MayBeDroppedByAThreadWithoutAContextWhenItsOwnHasEnded) {
+  Ref<Storage> storage;
+  {
+    Context context;
+    storage = Storage::make(4096, context.backend(kCpu).memory(), {Category::other, 0});
+  }
+  std::thread([&] { storage = {}; }).join();
 }
 
 TEST(Context, AtItsEndItTellsWhoeverStillWantsToKnowTheLastFirst) {

@@ -283,7 +283,7 @@ TEST(Nccl, MoreRanksThanGpusAreRefusedWithTheChoices) {
   EXPECT_NE(text.find("ranks 0 and 2 share GPU 0000:01:00.0 of machine 0, where 3 ranks see 2 GPUs"), text.npos)
       << text;
   for (const char* choice :
-       {"as many ranks as GPUs", "SHARDGRAD_GROUP=shared_memory", "SHARDGRAD_GROUP=mpi", "SHARDGRAD_NCCL_SHARE_GPU=1"})
+       {"as many ranks as GPUs", "SHARDGRAD_GROUP=shared_memory", "two_level (several)", "SHARDGRAD_NCCL_SHARE_GPU=1"})
     EXPECT_NE(text.find(choice), text.npos) << text;
   setenv("SHARDGRAD_NCCL_SHARE_GPU", "1", 1);
   EXPECT_EQ(failure(3, check, options), "");

@@ -198,6 +198,26 @@ TEST(Accumulation, ClearingGivesBackWhatAPassWithoutSyncLeftAfterOneWithSync) {
   });
 }
 
+// Of parameters that every rank has whole, whose gradients are shown once they are reduced.
+TEST(Accumulation, AGradientThatWasNotReducedIsNotShown) {
+  for (auto [world, strategy] : {std::pair(2, Strategy::ddp), std::pair(1, Strategy::zero3)})
+    dist::run_ranks(world, [strategy = strategy](dist::ProcessGroup& group) {
+      auto model = nn::make<Flat>();
+      auto sharded = fully_shard(*model, group, {.strategy = strategy});
+      EXPECT_FALSE(model->weight.grad().defined());
+      for (int earlier : {0, 1}) {
+        {
+          NoSync local(*sharded);
+          pass(model, 0);
+        }
+        EXPECT_TRUE(contains(message_of([&] { model->weight.grad(); }), "'weight' is not reduced over the ranks"))
+            << earlier;
+        pass(model, 0);
+        EXPECT_EQ(model->weight.grad().shape(), Shape({5, 7}));
+      }
+    });
+}
+
 TEST(Accumulation, I33_AFailedBackwardIsNotSteppedOn) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Chain>();

@@ -63,5 +63,33 @@ TEST(ShardedEma, IsThatOfTheWholeModelUnderEveryStrategy) {
     });
 }
 
+TEST(ShardedEma, ASwapInAScopeOfSummonFullParamsIsRefusedAndLosesNoAverage) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    auto model = nn::make<nn::Linear>(4, 2);
+    auto sharded = fsdp::fully_shard(*model, world);
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.5});
+    optim::EMA average(model->named_parameters(), 0.5);
+    average.update();
+    auto bias = [&] { return fsdp::full_state_dict(*sharded, false).at("bias").to_vector<float>(); };
+    std::vector<float> first = bias();
+    sum(model(ones({3, 4}))).backward();
+    optimizer.step();
+    std::string what;
+    {
+      fsdp::SummonFullParams whole(*sharded, true);
+      try {
+        average.swap();
+      } catch (const Error& error) {
+        what = error.what();
+      }
+    }
+    EXPECT_NE(what.find("in a scope of SummonFullParams"), std::string::npos) << what;
+    EXPECT_FALSE(average.swapped());
+    EXPECT_NE(bias(), first);
+    average.swap();
+    EXPECT_EQ(bias(), first);
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad::test

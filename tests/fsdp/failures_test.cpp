@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include <shardgrad/autograd/launch.h>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -290,6 +292,61 @@ TEST(Failures, ParametersMayBeEditedAfterAPassThatFailed) {
       for (const NamedParameter& parameter : run.model->named_parameters())
         copy_into(parameter.tensor, parameter.tensor * 0.5);
     });
+}
+
+/// A unit of two flat parameters, one of which is frozen.
+struct TwoFlats : nn::Module {
+  Tensor trained = param("trained", {40}, nn::init::ones()), frozen = param("frozen", {40}, nn::init::ones());
+  TwoFlats() { frozen.set_requires_grad(false); }
+  Tensor forward(const Tensor& x) { return sum(trained) + sum(frozen) + sum(x); }
+};
+/// No memory is left when the second of them is converted for its gather.
+struct SecondConversionFails final : LaunchTrial {
+  int left = 1;
+  void launched(const Call& call) override {
+    if (left-- == 0) throw OutOfMemory("no memory left");
+    call.run(false);
+  }
+};
+struct AroundTwoFlats : nn::Module {
+  nn::Child<TwoFlats> unit = child<TwoFlats>("unit");
+  bool fails = false, again = false;
+  Tensor forward(const Tensor& x) {
+    if (!fails) return unit(x);
+    try {
+      SecondConversionFails scope;
+      return unit(x);
+    } catch (const OutOfMemory&) {
+      EXPECT_EQ(bytes(Category::gathered_parameter), 0);
+      if (!again) throw;
+    }
+    return unit(x);
+  }
+};
+
+// The gather of its first flat parameter was never sent.
+TEST(Failures, AUnitForWhichNoMemoryIsLeftIsNeitherReadNorSavedHalfGathered) {
+  for (Device device : {kCpu, kAcc})
+    for (bool again : {true, false}) {
+      auto body = [&](dist::ProcessGroup& group) {
+        auto model = nn::make<AroundTwoFlats>();
+        auto sharded = fully_shard(*model, group, {.param_dtype = DType::bf16});
+        Tensor x = zeros({1}).to(DType::bf16);
+        NoGrad no_grad;
+        model->fails = true;
+        model->again = again;
+        if (again) {
+          EXPECT_EQ(values_of(model(x))[0], 80);
+        } else {
+          EXPECT_THROW(model(x), OutOfMemory);
+        }
+        model->fails = false;
+        for (auto& [name, tensor] : full_state_dict(*sharded, false))
+          EXPECT_EQ(values_of(tensor), std::vector<double>(40, 1)) << name;
+        EXPECT_EQ(values_of(model(x))[0], 80);
+      };
+      dist::run_ranks(2, body, {.device = device, .threads = 1});
+    }
 }
 
 }  // namespace

@@ -124,6 +124,26 @@ template <class Model> Weights gradients_by_a_step(int world, const Config& conf
 }
 
 // The reference has a copy of the weight for every use and adds up their gradients.
+TEST(Gradients, AHookFromBeforeShardingSeesWhatItsRankHasComputed) {
+  for (const Config& config : kAll)
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      Tensor x = rows_of_batch("x", 0, 4 * group.rank(), 4 * group.rank() + 4, 7, DType::f32);
+      auto plain = nn::make<Wide>(), model = nn::make<Wide>();
+      sum(plain(x)).backward();
+      NamedParameter first = model->named_parameters()[0];
+      std::vector<double> seen;
+      first.tensor.register_hook([&](const Tensor& gradient) {
+        seen = values_of(gradient);
+        return gradient * 0;
+      });
+      auto sharded = fully_shard(*model, group, config);
+      sum(model(x)).backward();
+      EXPECT_EQ(seen, values_of(plain->named_parameters()[0].tensor.grad())) << name_of(config.strategy);
+      std::vector<double> reduced = gradients_of(*sharded).at(first.name);
+      EXPECT_EQ(reduced, std::vector<double>(reduced.size(), 0)) << name_of(config.strategy);
+    });
+}
+
 TEST(Gradients, I06_AUnitUsedSeveralTimesHasTheSumOfItsUses) {
   struct Thrice : nn::Module {
     nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6), mix = child<nn::Linear>("mix", 6, 6),

@@ -276,7 +276,15 @@ TEST(Owners, ParametersWithoutElementsAreShardedLikeOthers) {
         EXPECT_EQ(state.at("nothing").shape(), (Shape{0, 3}));
         EXPECT_NO_THROW(plain->load_state_dict(state));
         EXPECT_NO_THROW(load_full_state_dict(*sharded, state));
-        load_full_optim_state_dict(*sharded, optimizer, full_optim_state_dict(*sharded, optimizer, false));
+        StateDict moments = full_optim_state_dict(*sharded, optimizer, false);
+        optim::AdamW plain_optimizer(plain->named_parameters(), {.lr = 0.1});
+        EXPECT_NO_THROW(plain_optimizer.load_state_dict(moments));
+        EXPECT_EQ(plain_optimizer.state_dict().size(), moments.size());
+        EXPECT_NO_THROW(load_full_optim_state_dict(*sharded, optimizer, plain_optimizer.state_dict()));
+        for (const char* kind : {".exp_avg", ".exp_avg_sq"})
+          moments[std::string("nothing") + kind] = zeros({0, 3}, kCpu);
+        EXPECT_NO_THROW(plain_optimizer.load_state_dict(moments)) << "as PyTorch saves them";
+        EXPECT_NO_THROW(load_full_optim_state_dict(*sharded, optimizer, moments));
       });
 }
 

@@ -304,6 +304,47 @@ TEST(PairwiseSum, IsAddedToWhatWasThereBefore) {
   });
 }
 
+TEST(PairwiseSum, IsAddedToAGradientThatAStepHasTakenFromHostMemory) {
+  std::vector<double> norms;
+  for (bool to_cpu : {false, true})
+    for (bool steps : {false, true})
+      dist::run_ranks(2,
+                      [&](dist::ProcessGroup& group) {
+                        AnyModel model = any_model<Rooted>();
+                        auto sharded = fully_shard(model.module, group, {.move_grads_to_cpu = to_cpu});
+                        optim::SGD optimizer(model.module.named_parameters(), {.lr = 0});
+                        grain_loss(model, 0, group.rank(), 2).backward();
+                        steps ? optimizer.step() : void(grad_norm(*sharded));
+                        PairwiseSum sum(*sharded);
+                        for (int64_t grain : {0, 1}) {
+                          sum.begin_pass();
+                          grain_loss(model, 1, 2 * grain + group.rank(), 4).backward();
+                        }
+                        sum.finish();
+                        double norm = grad_norm(*sharded);
+                        if (group.rank() == 0) norms.push_back(norm);
+                      },
+                      {.device = kAcc, .threads = 1});
+  EXPECT_EQ(norms, std::vector<double>(4, norms[0]));
+}
+
+TEST(PairwiseSum, ShowsNoGradientBeforeItIsFinished) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    AnyModel model = any_model<Flat>();
+    auto sharded = fully_shard(model.module, group, {.strategy = Strategy::ddp});
+    Tensor weight = model.module.named_parameters()[0].tensor;
+    grain_loss(model, 0, group.rank(), 2).backward();
+    auto before = weight.grad().to_vector<float>();
+    PairwiseSum sum(*sharded);
+    sum.begin_pass();
+    grain_loss(model, 0, group.rank(), 2).backward();
+    EXPECT_THAT(message_of([&] { weight.grad(); }), HasSubstr("of a PairwiseSum before finish()"));
+    sum.finish();
+    for (float& value : before) value *= 2;
+    EXPECT_EQ(weight.grad().to_vector<float>(), before);
+  });
+}
+
 TEST(PairwiseSum, AGradientThatIsGivenUpMeanwhileLeavesItsSumsToo) {
   dist::run_ranks(1, [](dist::ProcessGroup& group) {
     AnyModel model = any_model<Flat>();
@@ -345,7 +386,9 @@ TEST(PairwiseSum, OneThatWasNotFinishedIsRefused) {
       EXPECT_THAT(message_of([&] { optimizer->step(); }), HasSubstr("was not finished"));
       EXPECT_THAT(message_of([&] { clip_grad_norm(*sharded, 1); }), HasSubstr("was not finished"));
     }
-    EXPECT_THAT(message_of([&] { optimizer->step(); }), HasSubstr("incomplete; call zero_grad()"));
+    EXPECT_THAT(
+        message_of([&] { optimizer->step(); }),
+        HasSubstr("a PairwiseSum ended before finish() had added up its passes, so its gradients are incomplete"));
     optimizer->zero_grad();
     EXPECT_EQ(bytes(Category::gradient_shard), 0);
     PairwiseSum sum(*sharded);
@@ -354,6 +397,21 @@ TEST(PairwiseSum, OneThatWasNotFinishedIsRefused) {
     sum.finish();
     EXPECT_THAT(message_of([&] { sum.begin_pass(); }), HasSubstr("after finish()"));
     optimizer->step();
+  });
+}
+
+TEST(PairwiseSum, OneThatWasNotFinishedIsRefusedWithoutBeginPassToo) {
+  dist::run_ranks(1, [](dist::ProcessGroup& group) {
+    AnyModel model = any_model<Flat>();
+    auto sharded = fully_shard(model.module, group);
+    {
+      PairwiseSum sum(*sharded);
+      grain_loss(model, 0, 0, 1).backward();
+    }
+    Tensor weight = model.module.named_parameters()[0].tensor;
+    EXPECT_THAT(message_of([&] { weight.grad(); }), HasSubstr("a PairwiseSum ended before finish()"));
+    weight.zero_grad();
+    EXPECT_THAT(message_of([&] { grad_norm(*sharded); }), HasSubstr("a PairwiseSum ended before finish()"));
   });
 }
 

@@ -109,5 +109,26 @@ TEST(StateNames, I39_B03_ATiedParameterIsSavedOnceAndLoadsForAllItsUsers) {
   expect_outputs_reproduced<TiedToParent>();
 }
 
+TEST(StateNames, ATiedParameterIsTakenUnderItsOtherNameTooIfItHasTheSameValues) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Tied>();
+    auto sharded = fully_shard(*model, group);
+    ASSERT_EQ(sharded->aliases().size(), 1U);
+    auto [other, first] = *sharded->aliases().begin();
+    StateDict state = full_state_dict(*sharded, false);
+    EXPECT_FALSE(state.contains(other));
+    fill_(state.at(first), 0.5);
+    state[other] = clone(state.at(first));
+    load_full_state_dict(*sharded, state);
+    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at(first)), std::vector<double>(49, 0.5));
+    fill_(state.at(other), 2);
+    std::string what = message_of([&] { load_full_state_dict(*sharded, state); });
+    EXPECT_TRUE(contains(what, concat("'", other, "' was given other values than '", first, "'"))) << what;
+    state[other] = zeros({3}, kCpu);
+    what = message_of([&] { load_full_state_dict(*sharded, state); });
+    EXPECT_TRUE(contains(what, concat("'", other, "' is f32[7, 7] here"))) << what;
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -210,6 +210,19 @@ TEST(DataParallel, AFailedBackwardLeavesNoPartInTheReplicas) {
   EXPECT_EQ(model->weight.grad().item(), 4);
 }
 
+TEST(DataParallel, GradGivesThatOfInputsAndRefusesAParameterWhosePartsItWouldLeaveOut) {
+  Context context({.threads = 1});
+  auto model = nn::make<Fails>();
+  nn::DataParallel parallel(model, {kCpu, kCpu});
+  Tensor x = ones({4, 1}).set_requires_grad();
+  EXPECT_THAT(refused([&] { grad(sum(parallel(x)), {model->weight}); }),
+              HasSubstr("'weight' is a parameter of DataParallel, whose gradient is the sum over its replicas; call"));
+  EXPECT_FALSE(model->weight.grad().defined());
+  EXPECT_EQ(grad(sum(parallel(x)), {x})[0].to_vector<float>(), std::vector<float>(4, 1));
+  sum(parallel(x)).backward();
+  EXPECT_EQ(model->weight.grad().item(), 4);
+}
+
 TEST(DataParallel, WhatCannotBeIsRefusedByName) {
   Context context;
   auto model = nn::make<Net>();

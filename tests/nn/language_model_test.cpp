@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <thread>
+
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/context.h>
@@ -285,6 +288,28 @@ TEST_P(EitherModel, RecomputeOfTheWholeModelGivesTheSameBits) {
     return doubles(model->named_parameters()[0].tensor.grad());
   };
   EXPECT_EQ(run(false), run(true));
+}
+
+// The table of rotations grows while another thread reads it.
+TEST(Llama, ThreadsMayCallOneModelAtOnce) {
+  Context context({.threads = 1});
+  std::map<int64_t, std::vector<double>> expected;
+  for (int64_t length : {3, 9}) {
+    auto fresh = nn::make<nn::Llama>(small_llama());
+    expected[length] = doubles(fresh(tokens(1, length)));
+  }
+  for (int round = 0; round < 20; ++round) {
+    auto shared = nn::make<nn::Llama>(small_llama());
+    shared(tokens(1, 1));
+    auto call = [&](int64_t length) {
+      ContextScope scope(context);
+      NoGrad no_grad;
+      for (int i = 0; i < 5; ++i) EXPECT_EQ(doubles(shared(tokens(1, length))), expected.at(length));
+    };
+    std::thread other(call, 9);
+    call(3);
+    other.join();
+  }
 }
 
 TEST_P(EitherModel, DropoutIsInTrainingOnly) {

@@ -1,3 +1,6 @@
+#include <barrier>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/node.h>
@@ -217,6 +220,25 @@ TEST(Module, AHookOnAnOutputsNodeRunsBeforeTheModulesBackward) {
   EXPECT_EQ(order, (Names{"before backward", "gradient ready"}));
 }
 
+TEST(Module, HooksOfAParameterStayWhenItsDTypeChanges) {
+  Context context;
+  auto model = nn::make<nn::Linear>(2, 2);
+  model->materialize();
+  std::vector<DType> seen;
+  int ready = 0;
+  model->weight.register_hook([&](const Tensor& gradient) {
+    seen.push_back(gradient.dtype());
+    return gradient * 0;
+  });
+  leaf_of(model->weight).add_ready_hook([&] { ++ready; });
+  sum(model(ones({1, 2}))).backward();
+  model->to(DType::f64);
+  sum(model(ones({1, 2}, DType::f64))).backward();
+  EXPECT_EQ(seen, (std::vector{DType::f32, DType::f64}));
+  EXPECT_EQ(ready, 2);
+  EXPECT_EQ(model->weight.grad().to_vector<double>(), std::vector<double>(4, 0));
+}
+
 TEST(Module, AnEmptyHandleSaysSo) {
   nn::Child<nn::ReLU> empty;
   EXPECT_EQ(error_of([&] { empty->eval(); }),
@@ -373,6 +395,39 @@ TEST(Module, IsBuiltWithoutMemoryAndFilledByTheFirstCall) {
   int64_t numel = 0;
   for (const NamedParameter& each : model->named_parameters()) numel += each.tensor.numel();
   EXPECT_EQ(context.ledger().current(Category::parameter_shard), numel * 4);
+}
+
+// So many that threads which fill them at once meet.
+struct ManyParts : nn::Module {
+  ManyParts() {
+    for (int i = 0; i < 1000; ++i) param(std::to_string(i), {4}, nn::init::ones());
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = x;
+    for (const Tensor& each : parameters()) y = y + each;
+    return y;
+  }
+};
+
+TEST(Module, IsFilledOnceWhereTwoThreadsMakeTheFirstCallAtOnce) {
+  Context context({.threads = 1});
+  for (int round = 0; round < 20; ++round) {
+    auto model = nn::make<ManyParts>();
+    std::barrier start(2);
+    std::string errors[2];
+    std::vector<float> results[2];
+    auto call = [&](int number) {
+      ContextScope scope(context);
+      Tensor x = zeros({4});
+      start.arrive_and_wait();
+      errors[number] = error_of([&] { results[number] = model(x).to_vector<float>(); });
+    };
+    std::thread other(call, 1);
+    call(0);
+    other.join();
+    for (const std::string& error : errors) ASSERT_EQ(error, "no error");
+    for (const std::vector<float>& result : results) ASSERT_EQ(result, std::vector<float>(4, 1000));
+  }
 }
 
 TEST(Module, DeferredValuesEqualThoseFilledInPieces) {

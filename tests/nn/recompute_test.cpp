@@ -54,10 +54,10 @@ std::vector<Values> train(const std::function<void(Net&)>& choose, int* calls = 
     progress() = {.step = step, .first_sample = 0};
     Tensor loss = mse_loss(model(randn({8, 6}, "x" + std::to_string(step))), zeros({8, 2}));
     trace.push_back(loss.to_vector<float>());
-    uint64_t draws = progress().draws.size();
+    size_t draws = progress().draws.counts().size();
     loss.backward();
-    EXPECT_EQ(progress().draws.size(), draws);
-    for (const auto& [name, count] : progress().draws) EXPECT_EQ(count, 1) << "as without a second run";
+    EXPECT_EQ(progress().draws.counts().size(), draws);
+    for (const auto& [name, count] : progress().draws.counts()) EXPECT_EQ(count, 1) << "as without a second run";
   }
   for (const NamedParameter& p : model->named_parameters()) trace.push_back(p.tensor.grad().to_vector<float>());
   for (const NamedParameter& b : model->named_buffers()) trace.push_back(b.tensor.to_vector<float>());

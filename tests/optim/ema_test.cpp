@@ -85,6 +85,69 @@ TEST(Ema, OfWhatStaysIsExactlyThat) {
   EXPECT_EQ(bits(model->weight), before);
 }
 
+struct NoRoomForTheSecond final : LaunchTrial {
+  int left = 1;
+  void launched(const Call& call) override {
+    if (left-- == 0) throw OutOfMemory("no memory left");
+    call.run(false);
+  }
+};
+
+TEST(Ema, AFirstUpdateThatFailsLeavesNothingBehind) {
+  Context context;
+  auto model = nn::make<nn::Linear>(3, 2);
+  model->materialize();
+  optim::EMA average(model->named_parameters(), 0.5);
+  {
+    NoRoomForTheSecond scope;
+    EXPECT_THROW(average.update(), OutOfMemory);
+  }
+  EXPECT_REFUSED(average.swap(), "no average yet");
+  auto at_first = bits(model->weight);
+  {
+    NoGrad no_grad;
+    fill_(model->weight, 4);
+  }
+  average.update();
+  average.update();
+  average.swap();
+  EXPECT_NE(bits(model->weight), at_first);
+  EXPECT_EQ(values(model->weight), std::vector<double>(6, 4));
+}
+
+/// No memory is left for a copy of the second parameter.
+struct NoRoomForTheSecondCopy final : LaunchTrial {
+  explicit NoRoomForTheSecondCopy(Tensor parameter) : second(std::move(parameter)) {}
+  Tensor second;
+  void launched(const Call& call) override {
+    for (const Tensor& input : call.inputs)
+      if (input.defined() && input.storage() == second.storage()) throw OutOfMemory("no memory left");
+    call.run(false);
+  }
+};
+
+TEST(Ema, ASwapThatFailsHasSwappedNoParameter) {
+  Context context;
+  auto model = nn::make<nn::Linear>(3, 2);
+  model->materialize();
+  optim::EMA average(model->named_parameters(), 0.5);
+  average.update();
+  auto averages = bits(model->weight);
+  {
+    NoGrad no_grad;
+    fill_(model->weight, 4);
+    fill_(model->bias, 4);
+  }
+  {
+    NoRoomForTheSecondCopy scope(model->bias);
+    EXPECT_THROW(average.swap(), OutOfMemory);
+  }
+  EXPECT_FALSE(average.swapped());
+  EXPECT_EQ(values(model->weight), std::vector<double>(6, 4));
+  average.swap();
+  EXPECT_EQ(bits(model->weight), averages);
+}
+
 TEST(Ema, ASwapBetweenForwardAndBackwardIsSeen) {
   Context context;
   auto model = nn::make<nn::Linear>(3, 2);

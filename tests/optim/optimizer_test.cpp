@@ -216,6 +216,15 @@ TEST(Optimizer, AParameterHasALearningRateOfItsOwnOnceItIsSet) {
   EXPECT_EQ(optimizer.weight_decay_of(0), 0);
 }
 
+TEST(Optimizer, ANumberThatNoParameterHasIsRefused) {
+  Context context;
+  optim::SGD optimizer({{"a", parameter({0})}, {"b", parameter({0})}}, {.lr = 1});
+  const std::function<void()> asks[] = {[&] { optimizer.lr_of(2); }, [&] { optimizer.set_lr_of(2, 1); },
+                                        [&] { optimizer.weight_decay_of(2); }, [&] { optimizer.has_state(2); }};
+  for (const auto& ask : asks)
+    EXPECT_EQ(error_of(ask), "SGD: there is no parameter number 2; parameters() are 2, which count from 0");
+}
+
 // Neighbours in memory, which one kernel would update.
 TEST(Optimizer, NeighboursWithOneLearningRateEachAreUpdatedApart) {
   Context context;

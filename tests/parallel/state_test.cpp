@@ -8,6 +8,7 @@
 
 #include <shardgrad/fsdp/start.h>
 
+#include "tests/parallel/messages.h"
 #include "tests/parallel/split_mlp.h"
 
 namespace shardgrad::parallel::testing {
@@ -257,17 +258,36 @@ struct Counting : nn::Module {
   Tensor forward(const Tensor& x) { return x; }
 };
 
-TEST(JoinedState, OfAModelThatIsNotShardedHasTheMeanOfItsBuffers) {
-  dist::run_ranks(2, [](ProcessGroup& world) {
-    auto model = nn::make<Counting>(world);
-    model->materialize();
-    fill_(model->seen, world.rank() * 4);
-    StateDict state = fsdp::full_state_dict(model.module(), world, false);
-    EXPECT_EQ(state.at("weight").shape(), Shape({5}));
-    EXPECT_EQ(state.at("seen").to_vector<float>(), std::vector<float>({2, 2}));
-    fsdp::load_full_state_dict(model.module(), world, state);
-    EXPECT_EQ(model->seen.to_vector<float>(), std::vector<float>({2, 2}));
-  });
+TEST(JoinedState, HasTheMeanOfBuffersOverTheCopiesOfEachPart) {
+  for (bool sharded : {true, false})
+    dist::run_ranks(4, [&](ProcessGroup& world) {
+      Mesh mesh(world, {{"data", 2}, {"model", 2}});
+      auto model = nn::make<Counting>(mesh.group("model"));
+      std::shared_ptr<fsdp::Sharded> shards;
+      if (sharded) shards = fsdp::fully_shard(model.module(), mesh, "data");
+      model->materialize();
+      fill_(model->seen, mesh.coordinate("data") * 4);
+      StateDict state = shards ? full_state_dict(*shards, false) : fsdp::full_state_dict(model.module(), world, false);
+      EXPECT_EQ(state.at("weight").shape(), Shape({5}));
+      EXPECT_EQ(state.at("seen").to_vector<float>(), std::vector<float>({2, 2}));
+      shards ? load_full_state_dict(*shards, state) : fsdp::load_full_state_dict(model.module(), world, state);
+      EXPECT_EQ(model->seen.to_vector<float>(), std::vector<float>({2, 2}));
+    });
+}
+
+// Statistics of split channels: the mean over the model axis would be that of other channels.
+TEST(JoinedState, BuffersThatBelongToAPartAreRefusedByName) {
+  for (bool sharded : {true, false})
+    dist::run_ranks(4, [&](ProcessGroup& world) {
+      Mesh mesh(world, {{"data", 2}, {"model", 2}});
+      auto model = nn::make<Counting>(mesh.group("model"));
+      std::shared_ptr<fsdp::Sharded> shards;
+      if (sharded) shards = fsdp::fully_shard(model.module(), mesh, "data");
+      model->materialize();
+      fill_(model->seen, mesh.coordinate("model"));
+      auto save = [&] { shards ? full_state_dict(*shards) : fsdp::full_state_dict(model.module(), world); };
+      expect_message(message_of(save), "'seen' differs between ranks that hold different parts");
+    });
 }
 
 /// Four weights of 16 KiB, split over the model axis where it has more than one rank, unevenly for 3, and a gain that

@@ -164,6 +164,54 @@ def test_a_function_with_several_results_of_which_one_is_used():
     assert x.grad.tolist() == [3]
 
 
+def test_a_functions_result_of_integers_requires_no_grad():
+    class Sorted(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, places = x.sort()
+            ctx.save_for_backward(places)
+            return values, places
+
+        @staticmethod
+        def backward(ctx, dv, dp):
+            (places,) = ctx.saved_tensors
+            assert dp.tolist() == [0, 0, 0]
+            return sg.zeros(3).scatter_add(0, places, dv)
+
+    x = leaf(3, 1, 2)
+    values, places = Sorted.apply(x)
+    assert values.requires_grad and not places.requires_grad and places.is_leaf
+    assert places.numpy().tolist() == [1, 2, 0]
+    (values * sg.tensor([1., 2., 3.])).sum().backward()
+    assert x.grad.tolist() == [3, 1, 2]
+
+
+def test_a_kept_gradient_can_be_forgotten():
+    y = leaf(1, 2) * 3
+    y.retain_grad()
+    loss = (y * y).sum()
+    for _ in range(2):
+        loss.backward(retain_graph=True)
+        assert y.grad.tolist() == [6, 12]
+        y.grad = None
+        assert y.grad is None
+
+
+def test_an_input_may_be_given_twice_and_be_an_output():
+    x = leaf(2)
+    assert [g.tolist() for g in sg.grad((x * 3).sum(), [x, x])] == [[3], [3]]
+    assert sg.grad(x, x)[0].tolist() == [1] and x.grad is None
+
+
+def test_autocast_assigns_values_of_another_width():
+    wide, narrow = sg.zeros(2), sg.ones(2).to(sg.bfloat16)
+    with sg.autocast(sg.bfloat16):
+        wide[0:2] = narrow
+        narrow[0:1] = wide[0:1] * 3
+    assert wide.dtype == sg.float32 and wide.tolist() == [1, 1]
+    assert narrow.dtype == sg.bfloat16 and narrow.tolist() == [3, 1]
+
+
 def test_a_function_may_save_its_result_and_give_back_its_argument():
     class Exp(sg.Function):
         @staticmethod

@@ -206,3 +206,28 @@ def test_threads_are_as_many_as_is_said(alone, monkeypatch):
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert alone(program).stdout.splitlines() == ["3", "2", "set_threads: 0 threads are not possible"]
+
+
+@pytest.mark.parametrize("dropped_by", ["values.clear", "gc.collect"])
+def test_what_another_thread_drops_is_not_used_again_while_a_device_still_writes_it(alone, dropped_by):
+    said = alone(f"""
+        import gc, threading
+        import shardgrad as sg
+        sg.dist.init(device="acc")
+        gc.disable()
+        a = sg.ones(512, 512)
+        for _ in range(5):
+            b = a
+            for _ in range(6):
+                b = (b @ a) * (1 / 512)
+            values = [b[:1].sum() * 7 + sg.zeros(50000)]
+            if "{dropped_by}" == "gc.collect":
+                values.append(values)
+                del values
+            thread = threading.Thread(target={dropped_by})
+            thread.start()
+            thread.join()
+            assert sg.ones(1).cpu().item() == 1
+        print("ok")
+    """)
+    assert said.stdout == "ok\n"

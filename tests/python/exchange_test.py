@@ -16,6 +16,18 @@ def test_numpy_sees_the_memory_and_writes_to_it():
     assert array[0, 0] == 1
 
 
+def test_numpy_gets_a_copy_where_it_asks_for_one():
+    x = sg.zeros(3)
+    for copy in np.array(x), np.array(x, dtype=np.float32), np.asarray(x, dtype=np.float64), x.__array__(copy=True):
+        copy[0] = 5
+        assert x.tolist() == [0, 0, 0] and copy.flags.owndata
+    shared = [np.asarray(x), np.asarray(x, dtype=np.float32), x.__array__(copy=False)]
+    x += 1
+    assert [array.tolist() for array in shared] == [[1, 1, 1]] * 3
+    with pytest.raises(ValueError, match="an array of float64 is a copy of a tensor of f32, and copy=False was given"):
+        x.__array__(np.dtype(np.float64), copy=False)
+
+
 def test_an_array_outlives_its_tensor():
     array = (sg.arange(1000) * 2).numpy()
     gc.collect()

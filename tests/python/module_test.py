@@ -209,6 +209,17 @@ def test_checkpoints_and_whole_states_have_persistent_buffers_alone(tmp_path):
     assert model.mask.tolist() == [5, 5] and model.mean.tolist() == [1]
 
 
+def test_a_checkpoint_that_would_not_stay_is_refused_and_those_before_it_do(tmp_path):
+    model = nn.Linear(2, 2)
+    sharded = sg.fully_shard(model)
+    optimizer = sg.optim.SGD(model.parameters())
+    sg.save_checkpoint(tmp_path, model, sharded, optimizer, step=1)
+    for wrong, said in ({"step": 2, "keep": 0}, "keep is 0"), ({"step": 2, "keep": -1}, "keep is -1"), ({"step": -5}, "step is -5"):
+        with pytest.raises(sg.InputError, match=said):
+            sg.save_checkpoint(tmp_path, model, sharded, optimizer, **wrong)
+    assert sg.load_checkpoint(tmp_path, model, sharded, optimizer)["step"] == 1
+
+
 def test_inplace_is_taken_and_computed_out_of_place():
     x = sg.tensor([[-1., 2.]])
     for layer in nn.ReLU(inplace=True), nn.ReLU(True), nn.SiLU(inplace=True), nn.LeakyReLU(0.1, inplace=True), nn.ELU(inplace=True), nn.Dropout(0.5, inplace=True):

@@ -21,6 +21,39 @@ def test_whole_numbers_fractions_and_truths_are_told_apart():
         assert sg.full((2,), value).dtype == dtype and sg.full((2,), value).tolist() == [1, 1]
     with pytest.raises(sg.InputError, match="the float 1 beside"):
         sg.arange(2).add(1, alpha=np.float64(1))
+    truths = np.array([1, 0]) == 1
+    assert sg.full((2,), truths[0]).dtype == sg.tensor(list(truths)).dtype == sg.uint8
+    assert sg.tensor(list(truths)).tolist() == [1, 0] and sg.tensor([truths[0], 3]).dtype == sg.int64
+
+
+def test_arange_of_integers_is_of_integers_whosever_they_are():
+    for two in 2, np.int64(2), np.uint8(2), np.array(2), sg.tensor(2), sg.tensor(2, dtype=sg.int32):
+        assert sg.arange(two).dtype == sg.arange(0, two, 1).dtype == sg.int64 and sg.arange(two, 5).tolist() == [2, 3, 4]
+    for two in 2., np.float32(2), np.array(2.), sg.tensor(2.):
+        assert sg.arange(two).dtype == sg.arange(0, two, 1).dtype == sg.float32
+    for large in 2**53 + 1, np.int64(2**53 + 1), sg.tensor(2**53 + 1), 2**70:
+        with pytest.raises(sg.InputError, match="arange: .* is beyond ±2\\^53"):
+            sg.arange(large, 2**53 + 3)
+    assert sg.arange(np.int64(2**53 - 1), 2**53).tolist() == [2**53 - 1]
+
+
+def test_fill_writes_the_number_of_a_tensor_exactly():
+    large = sg.tensor(2**53 + 1)
+    for value in large, large.reshape(1, 1):
+        assert sg.zeros(2, 1, dtype=sg.int64).fill_(value).tolist() == [[2**53 + 1]] * 2
+    assert sg.zeros((), dtype=sg.int64).fill_(sg.tensor([2.75])).item() == 2 and sg.zeros(2, dtype=sg.float16).fill_(sg.tensor(0.5)).tolist() == [0.5, 0.5]
+    with pytest.raises(sg.InputError, match=r"fill_: i64\[2\] on cpu is given where one number belongs"):
+        sg.zeros(2).fill_(sg.tensor([1, 2]))
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_refused():
+    for number, dtype in ((300, sg.uint8), (-256, sg.uint8), (-1., sg.uint8), (256., sg.uint8), (2**31, sg.int32), (-2**31 - 1, sg.int32), (1e30, sg.int64),
+                          (2.**63, sg.int64), (float("nan"), sg.int64), (float("inf"), sg.int32)):
+        with pytest.raises(sg.InputError, match="tensor: .* does not fit into [ui]"):
+            sg.tensor([1, number], dtype=dtype)
+    assert sg.tensor([255, -1, -255], dtype=sg.uint8).tolist() == [255, 255, 1]
+    assert sg.tensor([2.75, 255.], dtype=sg.uint8).tolist() == [2, 255] and sg.tensor(-2.**63, dtype=sg.int64).item() == -2**63
+    assert sg.tensor([2**31 - 1, -2**31], dtype=sg.int32).tolist() == [2**31 - 1, -2**31] and sg.tensor(2**63 - 1, dtype=sg.int64).item() == 2**63 - 1
 
 
 @pytest.mark.parametrize("call", [

@@ -173,6 +173,10 @@ def test_a_buffer_that_is_assigned_gets_the_values():
     assert net.run.tolist() == net.state_dict()["run"].tolist() == [1.5, 1.5] and net.cache.shape == (3, 2)
     with pytest.raises(sg.InputError, match="buffer"):
         net.run = sg.zeros(3)
+    for trained in (lambda p: setattr(net, "run", p), lambda p: net.register_parameter("run", p)):
+        with pytest.raises(sg.InputError, match="'run' is a buffer of this Net, in whose place a parameter would not be trained"):
+            trained(nn.Parameter(sg.zeros(2)))
+    assert net.run.tolist() == [1.5, 1.5] and [name for name, _ in net.named_parameters()] == ["w"]
     with pytest.raises(sg.InputError, match="parameter"):
         net.w = sg.zeros(2)
     net.w = net.w
@@ -466,6 +470,20 @@ def test_hooks_can_be_removed():
     of_tensor.remove()
     model(x).sum().backward()
     assert seen == ["forward", "grad"]
+
+
+def test_a_hook_that_changes_the_lists_of_a_call_is_refused():
+    class Same(nn.Module):
+        def forward(self, xs):
+            self.given = xs
+            return xs
+
+    for register in Same.register_forward_pre_hook, Same.register_forward_hook:
+        for change in (lambda xs: xs.extend(sg.ones(2) for _ in range(50)), lambda xs: xs.clear(), lambda xs: xs.__setitem__(0, None)):
+            model, xs = Same(), [sg.ones(2), sg.ones(2)]
+            register(model, lambda module, tensors: change(getattr(module, "given", xs)))
+            with pytest.raises(sg.InputError, match="has got more or fewer of them during the call; a hook gives other tensors as its result"):
+                model(xs)
 
 
 def test_a_hook_of_a_parameter_keeps_its_model_until_it_is_removed():

@@ -265,6 +265,15 @@ def test_the_epoch_that_a_scheduler_is_made_with():
             make(made(), 5)
 
 
+def test_a_group_without_parameters_has_a_rate_of_its_own():
+    w = sg.zeros(2, requires_grad=True)
+    optimizer = optim.SGD([{"params": []}, {"params": [w], "lr": 0.5}, {"params": []}], lr=0.25)
+    scheduler = LambdaLR(optimizer, lambda step: 1.)
+    assert scheduler.base_lrs[1] == 0.5 == optimizer.param_groups[1]["lr"] == optimizer.param_groups[1]["initial_lr"]
+    scheduler.step()
+    assert optimizer.param_groups[1]["lr"] == 0.5
+
+
 def test_lists_are_one_for_each_group():
     for make in (lambda o: OneCycleLR(o, [1., 1., 1.], 10), lambda o: ReduceLROnPlateau(o, min_lr=[0.]), lambda o: LambdaLR(o, [math.exp])):
         with pytest.raises(sg.InputError, match="for 2 groups of parameters"):

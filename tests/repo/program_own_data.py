@@ -83,8 +83,8 @@ def own_tables():
     shutil.rmtree("runs")
     refuses("labels.json", [("model.layers=[3,16,3]", "the model gives numbers for 3 classes; the data has 2"),
                             ("model.layers=[3,16,1]", "the model gives numbers for 1 classes; the data has 2"),
-                            ("micro_batches=400", "set micro_batches to 256 at most, or batch to 400 at least"),
-                            ("grains=512", "set grains to 256 at most, or batch to 512 at least")])
+                            ("micro_batches=400", "set micro_batches to 32 at most, or batch to 400 at least"),
+                            ("grains=512", "set grains to 32 at most, or batch to 512 at least")])
     Path("text.csv").write_text("\n".join([*lines[:7], "50,two,10,3.5,200", *lines[7:]]))
     refuses("csv.json", [
         ("data.target=prize", "'flats/data.csv' has no column 'prize' (the target); did you mean 'price'?"),

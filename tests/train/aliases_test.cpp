@@ -199,6 +199,17 @@ TEST(Aliases, TheCommandLineChangesAFileWhoseStrategyIsRefined) {
               {"strategy=zero2", "clip_grad_norm=3"}, {"clip_grad_norm=3"});
 }
 
+// What wraps a model has fewer settings of ours, or more.
+TEST(Aliases, TheCommandLineChangesAFileWhoseModelIsWrapped) {
+  auto wrapped = [](const char* again) {
+    return concat(R"({"num_sanity_val_steps": 3, "model": {"type": "fairscale::with_wrapped_modules",
+                      "model": {"type": "mlp"}, "modules_to_wrap": ["layer0"], "activation_checkpointing": )",
+                  again, "}}");
+  };
+  expect_same(wrapped("false"), {"sanity_steps=0"}, {"sanity_steps=0"});
+  expect_same(wrapped("true"), {"sanity_steps=0", "model.recompute_regex=[\"layer0\"]"}, {"sanity_steps=0"});
+}
+
 // Whatever it is called there.
 TEST(Aliases, TheCommandLineChangesWhatTheFileSays) {
   expect_same(R"({"max_grad_norm": 2})", {"clip_grad_norm=3"}, {"clip_grad_norm=3"});

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include <shardgrad/train/checkpoint/manifest.h>
 #include <shardgrad/train/trace.h>
 
 #include "fit_run.h"
@@ -130,6 +131,19 @@ TEST_F(Fit, OneThatACallbackEndsInAnEvaluationThatIsMadeUpStaysEnded) {
   parts.callbacks.clear();
   EXPECT_EQ(fit<AskedInValidation>(parts).steps, 7);
   EXPECT_THAT(out_.str(), HasSubstr("it has ended: it is enough"));
+}
+
+struct EnoughInLatin1 : train::Callback {
+  std::string reason_to_end() override { return "genug f\xFCr heute"; }
+};
+
+TEST_F(Fit, OneThatACallbackEndsIsSavedWhateverTheReasonIsWrittenIn) {
+  train::TrainerOptions ended = options(2);
+  ended.callbacks = {[](const train::Config&, dist::ProcessGroup&) { return std::make_unique<EnoughInLatin1>(); }};
+  train::Result result = fit(ended);
+  EXPECT_EQ(result.steps, 7);
+  EXPECT_EQ(train::read_manifest(result.folder + "/step-7").reached.ended, "genug f\uFFFDr heute");
+  EXPECT_THAT(out_.str(), HasSubstr("ends after step 7: genug f\uFFFDr heute"));
 }
 
 TEST_F(Fit, OneThatWasAskedToEndInAnEvaluationMakesItUpWhereItGoesOn) {

@@ -145,6 +145,16 @@ TEST(Generate, LeavesTheModelAsItWasAndRecordsNothing) {
   EXPECT_FALSE(model->training());
 }
 
+TEST(Generate, LeavesWhatIsInEvaluationModeInIt) {
+  Context context;
+  auto model = tiny_gpt2(0.9);
+  nn::Module& frozen = *model->named_modules().back().second;
+  frozen.eval();
+  generate(model, kPrompts, kGreedy);
+  EXPECT_FALSE(frozen.training());
+  EXPECT_TRUE(model->training());
+}
+
 // The drawn tokens are replaced by the bytes of a text, as ranks agree.
 TEST(Generate, TextComesInWholeCharacters) {
   Context context;

@@ -49,6 +49,44 @@ TEST_F(RunFolder, TheBestOneIsKeptUntilThereIsABetterOne) {
   EXPECT_THAT(names(), ElementsAre("best", "latest", "step-4"));
 }
 
+TEST_F(RunFolder, KeepingNoneIsRefusedBeforeAnythingIsWritten) {
+  save_steps({1});
+  for (int count : {0, -1})
+    EXPECT_THAT(error_of([&] { save_steps({2}, {.count = count}); }),
+                HasSubstr(concat("keep is ", count, ", expected 1 or more")));
+  fs::create_directory(folder_ / "step-2.tmp");
+  EXPECT_THAT(error_of([&] { train::commit_checkpoint(folder_.path(), folder_ / "step-2.tmp", 2, {.count = 0}); }),
+              HasSubstr("keep is 0"));
+  EXPECT_THAT(names(), ElementsAre("latest", "step-1", "step-2.tmp"));
+}
+
+TEST_F(RunFolder, AStepBelowZeroIsRefusedBeforeAnythingIsWritten) {
+  EXPECT_THAT(error_of([&] { save_steps({-5}); }), HasSubstr("step is -5, expected 0 or more"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+// A copy that somebody has made, under a name that no run gives.
+TEST_F(RunFolder, ANameWithZerosBeforeItsNumberIsNoCheckpoints) {
+  save_steps({90});
+  fs::copy(folder_ / "step-90", folder_ / "step-0100");
+  save_steps({100}, {.count = 1});
+  EXPECT_THAT(names(), ElementsAre("latest", "step-0100", "step-100"));
+  EXPECT_EQ(last().folder, folder_ / "step-100");
+}
+
+// The run was set back, and comes to the step of the best one with other weights.
+TEST_F(RunFolder, BestGoesWithTheOneThatItNames) {
+  save_steps({1});
+  save_steps({3}, {.count = 100, .is_best = true});
+  folder_.write("latest", "step-1\n");
+  save_steps({2});
+  EXPECT_THAT(names(), ElementsAre("best", "latest", "step-1", "step-2", "step-3"));
+  fs::create_directory(folder_ / "step-3.tmp");
+  EXPECT_EQ(train::commit_checkpoint(folder_.path(), folder_ / "step-3.tmp", 3, {.count = 100}),
+            concat("removed '", folder_ / "best", "', for the step-3 that it named is replaced"));
+  EXPECT_THAT(names(), ElementsAre("latest", "step-1", "step-2", "step-3"));
+}
+
 // The run went on from an older one: what came after that belongs to no run any more.
 TEST_F(RunFolder, LaterOnesFromWhichTheRunDidNotGoOnAreRemoved) {
   save_steps({1, 2, 3});
@@ -92,7 +130,8 @@ TEST_F(RunFolder, ALatestThatNamesNothingIsNoEnd) {
 }
 
 TEST_F(RunFolder, ALatestThatIsNoNameOfACheckpointIsRefused) {
-  for (const char* text : {"../elsewhere\n", "step-\n", "step--3\n", "step-2-backup\n", "step-3.tmp\n", ""}) {
+  for (const char* text :
+       {"../elsewhere\n", "step-\n", "step--3\n", "step-2-backup\n", "step-3.tmp\n", "step-03\n", ""}) {
     folder_.write("latest", text);
     EXPECT_THAT(error_of([&] { last(); }), HasSubstr("expected the name of a folder step-N")) << text;
   }

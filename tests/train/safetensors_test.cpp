@@ -72,6 +72,14 @@ TEST_F(Safetensors, AStateThatCannotBeSavedLeavesTheOldFile) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "folder.tmp"));
 }
 
+TEST_F(Safetensors, ATensorOfTheNameOfTheTextsIsRefusedBeforeAnythingIsWritten) {
+  auto refused = HasSubstr("a tensor is named '__metadata__'");
+  EXPECT_THAT(error_of([&] { train::save_safetensors(path_, {{"__metadata__", ones({2})}}); }), refused);
+  EXPECT_THAT(error_of([&] { train::save_safetensors(path_, {{"__metadata__", ones({2})}}, {}); }), refused);
+  EXPECT_THAT(error_of([&] { SafetensorsFile::create(path_, {{"__metadata__", {{2}, DType::f32}}}); }), refused);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
 TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
   StateSpecs specs;
   for (int d = 0; d < kDTypeCount; ++d) specs[concat("of ", DType(d))] = {{3, 2}, DType(d)};

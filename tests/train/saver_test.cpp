@@ -82,6 +82,12 @@ TEST_F(SavedRun, IsSavedEveryFewStepsAndTheNewestStay) {
   EXPECT_THAT(checkpoints(), ElementsAre("step-21", "step-28", "step-30"));
 }
 
+TEST_F(SavedRun, KeepingNoneIsRefusedBeforeTheFirstStep) {
+  config_.keep = 0;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("keep is 0, expected 1 or more"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("saved step")));
+}
+
 TEST_F(SavedRun, IsSavedByTheClock) {
   config_.save_minutes = 1e-9;  // at every agreement
   train(2);

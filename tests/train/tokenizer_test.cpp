@@ -467,6 +467,7 @@ TEST(Utf8, WhatIsNoneIsReplacedAsPythonDoes) {
   EXPECT_EQ(shown("\xF4\x90\x80\x80"), r + r + r + r) << "above U+10FFFF";
   EXPECT_EQ(shown("\xF0\x9F\x98 \xE2\x82\xE2\x82\xAC"), r + " " + r + "\xE2\x82\xAC") << "cut";
   EXPECT_EQ(shown(std::string("\0\x7f", 2)), std::string("\0\x7f", 2));
+  EXPECT_EQ(text::whole_characters("\xFFz\xE2\x82"), r + "z" + r) << "all at once";
 }
 
 TEST(Utf8, ValidBytesAreCounted) {

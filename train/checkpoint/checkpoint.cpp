@@ -97,6 +97,7 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
                                TrainingState state, How how)
     : run_(run), world_(state.sharded.group()) {
   TagScope owner(Category::other);
+  SG_CHECK(reached.step >= 0, "save_checkpoint: step is ", reached.step, ", expected 0 or more");
   fsdp::check_replicas(state.sharded, "save_checkpoint");
   manifest_ = {reached, to_json(config), zeros_for(model_specs(state.model, state.sharded)),
                zeros_for(optimizer_specs(state.optimizers))};
@@ -224,6 +225,7 @@ std::string CheckpointSave::finish(Keep keep) {
 
 std::string save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state,
                             Keep keep) {
+  check_keep(keep);
   return CheckpointSave(run, config, reached, state, CheckpointSave::How::now).finish(keep);
 }
 

@@ -73,8 +73,9 @@ class CheckpointSave {
   enum class How { now, beside };
   /// A collective. `run` is the run's folder, the same on all ranks, which must all see it. With How::now this rank's
   /// part is on the disk afterwards, or its failure is known; with How::beside it is copied, and a thread writes it.
-  /// Throws Error(input) on every rank when the folder cannot be written, `latest` is this step already, copies of the
-  /// model are not the same any more, or a trained parameter or its optimizer state is not finite.
+  /// Throws Error(input) on every rank when the folder cannot be written, the step is below 0 or what `latest` names
+  /// already, copies of the model are not the same any more, or a trained parameter or its optimizer state is not
+  /// finite.
   CheckpointSave(const std::string& run, const Config& config, const Reached& reached, TrainingState state, How how);
   /// Of one that was not finished: waits for the thread and removes what was written.
   ~CheckpointSave();
@@ -89,7 +90,7 @@ class CheckpointSave {
   /// every rank when one of them could not write its part; the last checkpoint is then as it was.
   std::string not_finite();
   /// A collective. Waits for all ranks' parts and commits. Returns the checkpoint's hash. Throws as not_finite
-  /// does, and when something is not.
+  /// and check_keep do, and when something is not finite.
   std::string finish(Keep keep);
 
  private:
@@ -121,7 +122,8 @@ class CheckpointSave {
 };
 
 /// A collective: one that is finished at once, and kept in the place of the one before. Returns its hash. Throws as
-/// CheckpointSave does. Buffers that differ by rank are saved as their mean.
+/// CheckpointSave does, and before anything is written as check_keep does. Buffers that differ by rank are saved as
+/// their mean.
 std::string save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state,
                             Keep keep = {});
 

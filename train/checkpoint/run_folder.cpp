@@ -18,14 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "step-", kUnfinished = ".tmp";
 
-// Of "step-120" 120; of another name nothing.
+// Of "step-120" 120; of another name, such as "step-0120", nothing.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
-  name.remove_prefix(kPrefix.size());
-  int64_t step = 0;
-  auto [end, error] = std::from_chars(name.begin(), name.end(), step);
-  bool digits = error == std::errc() && end == name.end() && name[0] != '-';
-  return digits ? std::optional(step) : std::nullopt;
+  int64_t step = -1;
+  std::from_chars(name.begin() + kPrefix.size(), name.end(), step);
+  return step >= 0 && step_folder(step) == name ? std::optional(step) : std::nullopt;
 }
 
 // "step-120.tmp", "step-120.tmp-3f09a1b2"
@@ -121,7 +119,7 @@ std::string remove_old(const std::string& run, int64_t step, Keep keep) {
   std::string best = best_in(run), note;
   int64_t kept = 0;
   for (int64_t other : steps_in(run)) {
-    bool stays = (other <= step && kept < keep.count) || step_folder(other) == best;
+    bool stays = other == step || (other < step && kept < keep.count) || step_folder(other) == best;
     kept += other <= step;
     fs::path folder = run + "/" + step_folder(other);
     if (stays || !holds_only_a_checkpoint(folder)) continue;
@@ -218,15 +216,23 @@ void check_free_after(const std::string& run, int64_t step) {
     if (later > step) check_own(run + "/" + step_folder(later));
 }
 
+void check_keep(Keep keep) {
+  SG_CHECK(keep.count >= 1, "keep is ", keep.count,
+           ", expected 1 or more: how many checkpoints stay, with the one that is saved");
+}
+
 std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep) {
-  std::string name = step_folder(step);
+  check_keep(keep);
+  std::string name = step_folder(step), note;
   sync_path(unfinished);
+  if (!keep.is_best && best_in(run) == name && fs::remove(run + "/best"))
+    note = concat("\nremoved '", run, "/best', for the ", name, " that it named is replaced");
   if (holds_only_a_checkpoint(run + "/" + name)) fs::remove_all(run + "/" + name);  // `latest` names another one
   fs::rename(unfinished, run + "/" + name);
   sync_path(run);
   if (keep.is_best) replace_file(run + "/best", name + "\n");
   replace_file(run + "/latest", name + "\n");
-  std::string note = link_model(run, name);
+  note += link_model(run, name);
   sync_path(run);
   note += remove_old(run, step, keep);
   remove_unfinished(run);

@@ -79,10 +79,13 @@ struct Keep {
   int64_t count = 1;     ///< the newest ones, with the one that is committed
   bool is_best = false;  ///< this one is the best until now
 };
+/// Throws Error(input) when not even the one that is committed would stay.
+void check_keep(Keep keep);
 /// Gives the folder `unfinished`, whose files are on the disk, the name step-`step`, lets `latest` (and `best`) name
 /// it, and removes checkpoints that are not to be kept, also later ones, from which the run did not go on, and what
-/// saves that were killed have left. Returns what the user should know, empty if nothing: later ones that were removed,
-/// old ones that could not be.
+/// saves that were killed have left. A `best` that named one of this step, which was another, goes with that. Returns
+/// what the user should know, empty if nothing: a best or later ones that were removed, old ones that could not be.
+/// Throws as check_keep does.
 std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
 
 /// For a run that goes on and keeps the best one, which it may not have done before: lets `best` name the checkpoint of

@@ -86,8 +86,11 @@ TensorSpec spec_of(const SafetensorsHeader::Entry& entry, int64_t bytes) {
 }  // namespace
 
 void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors, const Texts& metadata) {
+  constexpr const char* kMetadata = "__metadata__";
+  SG_CHECK(!tensors.contains(kMetadata), "cannot write '", path, "': a tensor is named '", kMetadata,
+           "', where the format has texts; give it another name");
   Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t end = 0;
   for (const auto& [name, spec] : in_order(tensors)) {
     int64_t begin = end;

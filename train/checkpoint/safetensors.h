@@ -27,7 +27,7 @@ class SafetensorsFile {
   using Texts = std::map<std::string, std::string>;
 
   /// Makes a file for these tensors, with its full size and no values. Throws Error(input) when the disk is full or the
-  /// folder cannot be written.
+  /// folder cannot be written, and, having written nothing, for a tensor that is named "__metadata__".
   static void create(const std::string& path, const StateSpecs& tensors, const Texts& metadata = {});
   /// Opens a file. Throws Error(input), with the path and the reason, for one that is not a whole safetensors file.
   SafetensorsFile(std::string path, Access access);
@@ -71,7 +71,7 @@ class SafetensorsFile {
 /// Makes or replaces a file with these tensors, whole and of any device, such as a module's state_dict() or what
 /// fsdp::full_state_dict gives one rank. It is written beside, as `path`.tmp, and takes its name when the disk has it
 /// all, so `path` is at any moment the file that was there before or this one. Of one rank. Throws Error(input) with
-/// the path and the system's reason.
+/// the path and the reason, the system's or create's.
 void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& state,
                       const SafetensorsFile::Texts& metadata = {{"format", "pt"}});
 

@@ -133,6 +133,7 @@ void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
 
 dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
   dist::PretendedRanks as{device, options.group, {}};
+  if (options.machines == 1 && options.group != "mpi") return {device, "shared_memory", {}};
   if (options.machines > 0 && options.group.empty()) as.group = "two_level";
   bool several = as.group == "two_level";
   SG_CHECK(several == (options.machines > 0),

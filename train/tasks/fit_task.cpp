@@ -23,7 +23,7 @@ Tensor FitTask::loss(const data::Batch& batch) {
   Tensor loss = output.loss("training_step");
   for (auto& [name, value] : output.values)
     if (value.defined()) value = value.detach();
-  module_->on_train_batch_end(output, batch, batch.step);
+  if (has_values(loss.device())) module_->on_train_batch_end(output, batch, batch.step);
   return loss;
 }
 

@@ -82,4 +82,10 @@ std::string Utf8Stream::finish() {
   return last;
 }
 
+std::string whole_characters(std::string_view bytes) {
+  Utf8Stream stream;
+  std::string characters = stream.add(bytes);
+  return characters + stream.finish();
+}
+
 }  // namespace shardgrad::text

@@ -35,5 +35,7 @@ class Utf8Stream {
  private:
   std::string held_;
 };
+/// A text that is there at once, as such a stream shows it.
+std::string whole_characters(std::string_view bytes);
 
 }  // namespace shardgrad::text

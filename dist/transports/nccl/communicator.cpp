@@ -45,7 +45,7 @@ std::string why_not_nccl() {
   std::string why = why_not(version_number(), NCCL_VERSION_CODE);
   if (why.empty()) return why;
   return concat(why, ", or send by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or ",
-                "SHARDGRAD_GROUP=mpi");
+                "two_level (several)");
 }
 
 // NCCL says of a machine without a driver only that a CUDA call failed.

@@ -60,7 +60,7 @@ void check_gpus(Bootstrap& bootstrap) {
   SG_CHECK(bootstrap.name() != "threads", shared, ", which NCCL never allows to ranks of one process. Choose: as many ",
            "ranks as GPUs; or group.kind = \"threads\", by way of host memory, slow");
   SG_CHECK(sharing_allowed(), shared, ", which NCCL does not allow. Choose: as many ranks as GPUs; or collectives ",
-           "by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi; or, ",
+           "by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or two_level (several); or, ",
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 

@@ -31,8 +31,8 @@ std::shared_ptr<Doors> make_local_doors();
 /// Doors by TCP between the ranks of a job that met by TCP: each listens on a free port of the address by which rank 0
 /// knows its machine, and of two ranks the lower one calls. Who calls proves that it knows a random word that rank 0
 /// has sent through the bootstrap (dist/bootstrap/host.h). Called by all ranks. Throws Error(missing), with the reason,
-/// when one cannot listen. A rank that cannot be reached for so long ends the job by name; packets may be lost, or a
-/// cable be dead for a moment.
+/// when one cannot listen. A rank that refuses to be called for so long ends the job by name, and one that does not
+/// answer for four times as long: on a slow cable a first word stands in line behind data.
 std::shared_ptr<Doors> make_tcp_doors(Bootstrap& bootstrap, std::chrono::seconds reach = std::chrono::seconds(30));
 
 /// `members`: the group's ranks in the world. Ranks that are in different calls end the job, as in shared memory.

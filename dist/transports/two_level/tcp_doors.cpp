@@ -57,7 +57,7 @@ class TcpDoors final : public Doors {
       : all_(std::move(all)), reach_(reach), waiting_(std::move(listeners), all_.token, rank, int(all_.ports.size())) {}
 
   Socket open(int64_t group, int rank, int peer, const Check& check) override {
-    return rank < peer ? call(group, rank, peer, check) : await(group, peer, check);
+    return rank < peer ? call(group, rank, peer, check) : await(group, rank, peer, check);
   }
 
  private:
@@ -65,22 +65,30 @@ class TcpDoors final : public Doors {
     Guest me{rank, int(all_.ports.size()), this_machine(), group};
     const std::string& address = all_.addresses[size_t(peer)];
     int port = all_.ports[size_t(peer)];
-    std::string reason;
+    std::string there = concat("rank ", peer, " at ", address, ":", port), reason;
     for (auto deadline = Clock::now() + reach_;; check()) {
-      if (Socket socket = call_host(address, port, me, all_.token, check, reason, kNoLimit)) return socket;
+      if (Socket socket = connect_to(address, port, 4 * reach_, reason, check)) {
+        if ((socket = introduce(std::move(socket), there, me, all_.token, check, reason, kNoLimit))) return socket;
+        reason = "it closes the connection";
+        deadline = Clock::now() + reach_;  // it is there, or its end is a cause, which the control channel brings
+      }
       if (Clock::now() > deadline)
-        fail_as(ErrorKind::rank_failed, "rank ", rank, " cannot reach rank ", peer, " at ", address, ":", port, ": ",
-                reason, "; is there a firewall between the machines? Ranks listen on any free port");
+        fail_as(ErrorKind::rank_failed, "rank ", rank, " cannot reach ", there, ": ", reason,
+                "; is there a firewall between the machines? Ranks listen on any free port");
       std::this_thread::sleep_for(100ms);
     }
   }
 
   // Groups have threads of their own, any of which hears those that come for others.
-  Socket await(int64_t group, int peer, const Check& check) {
-    for (;; std::this_thread::sleep_for(1ms), check()) {
+  Socket await(int64_t group, int rank, int peer, const Check& check) {
+    for (auto deadline = Clock::now() + reach_;; std::this_thread::sleep_for(1ms), check()) {
       std::lock_guard lock(mutex_);
       waiting_.look(0ms);
       if (Socket socket = waiting_.take(group, peer)) return socket;
+      if (waiting_.lacks().empty()) deadline = Clock::now() + reach_;
+      if (Clock::now() > deadline)
+        fail_as(ErrorKind::missing, "rank ", rank, " cannot take the connection of rank ", peer, ": ", waiting_.lacks(),
+                "; raise this process's limit (ulimit -n)");
     }
   }
 
@@ -103,7 +111,10 @@ std::shared_ptr<Doors> make_tcp_doors(Bootstrap& bootstrap, std::chrono::seconds
   try {
     allow_descriptors(size_t(map.node_count()),
                       concat("a rank has a connection to one of each of ", map.node_count() - 1, " other machines"));
-    listeners = listen_on(all.addresses[size_t(bootstrap.rank())], 0);
+    const std::string& mine = all.addresses[size_t(bootstrap.rank())];
+    SG_CHECK(!mine.starts_with("fe80"), "MASTER_ADDR reaches rank 0 by the link-local address ", mine,
+             ", which machines name differently; give one that is the same for all");
+    listeners = listen_on(mine, 0);
   } catch (const Error& e) {
     error = e.what();
   }

@@ -430,5 +430,22 @@ TEST(TcpBootstrap, SomethingSilentOnThePortIsNotWaitedForLongerThanTheLimit) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
 }
 
+// Its host takes in who has come while it waits for another, and then computes.
+TEST(ReceptionSlow, AGuestThatSpokeWhenNobodyLookedIsHeard) {
+  Meeting meeting(2);
+  std::string reason;
+  Socket socket = connect_to("127.0.0.1", meeting.port, 1s, reason);
+  ASSERT_TRUE(socket) << reason;
+  meeting.reception.look(0ms);
+  auto guest = std::async(std::launch::async, [&] {
+    return introduce(
+        std::move(socket), "rank 0", {1, 2, "machine-1"}, kToken, [] {}, reason, 60s);
+  });
+  std::this_thread::sleep_for(6s);
+  for (int i = 0; i < 3; ++i) meeting.reception.look(0ms);
+  EXPECT_TRUE(meeting.reception.missing().empty());
+  EXPECT_TRUE(guest.get()) << reason;
+}
+
 }  // namespace
 }  // namespace shardgrad::dist

@@ -4,8 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
+#include <shardgrad/core/error.h>
 #include <shardgrad/dist/os/peer.h>
 #include <tests/dist/child.h>
 #include <tests/dist/tcp_pair.h>
@@ -15,14 +18,28 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of this process.
-uint64_t exchanged(const Socket& socket) { return exchanged_with(socket, {getpid()}).value(); }
-
-// Whether the bytes have gone on.
-bool grows(const Socket& socket, uint64_t before) {
-  for (int i = 0; i < 50 && exchanged(socket) == before; ++i) std::this_thread::sleep_for(10ms);
-  return exchanged(socket) > before;
+bool has_ipv6() {
+  try {
+    return !listen_on("::1", 0).empty() && own_address(TcpPair("::1").here) == "::1";
+  } catch (const Error&) {
+    return false;
+  }
 }
+
+/// A machine, with which this process has a connection that others are not told of.
+struct Machine {
+  explicit Machine(std::string at) : address(std::move(at)), link(address) {}
+  uint64_t exchanged(std::vector<pid_t> processes = {getpid()}) const {
+    return exchanged_with({address}, processes, {&link.here});
+  }
+  // Whether the bytes have gone on.
+  bool grows(uint64_t before) const {
+    for (int i = 0; i < 50 && exchanged() == before; ++i) std::this_thread::sleep_for(10ms);
+    return exchanged() > before;
+  }
+  std::string address;
+  TcpPair link;
+};
 
 void send_data(const Socket& socket) {
   std::string data = "data of another library";
@@ -31,53 +48,79 @@ void send_data(const Socket& socket) {
 }
 
 TEST(Peer, DataThatCameOrWereTakenThroughAnyConnectionWithAMachineAreCounted) {
-  TcpPair quiet("127.0.0.2"), busy("127.0.0.2");
-  uint64_t before = exchanged(quiet.here);
-  EXPECT_FALSE(grows(quiet.here, before));
+  Machine machine("127.0.0.2");
+  TcpPair busy(machine.address);
+  uint64_t before = machine.exchanged();
+  EXPECT_FALSE(machine.grows(before));
   send_data(busy.there);
-  EXPECT_TRUE(grows(quiet.here, before));
-  before = exchanged(quiet.here);
+  EXPECT_TRUE(machine.grows(before));
+  before = machine.exchanged();
   send_data(busy.here);
-  EXPECT_TRUE(grows(quiet.here, before)) << "the other end has taken them";
+  EXPECT_TRUE(machine.grows(before)) << "the other end has taken them";
 }
 
-// What it is asked about carries heartbeats, which a kernel takes for who stands still.
-TEST(Peer, OfTheConnectionItselfOnlyWhatCameIsCounted) {
-  TcpPair pair("127.0.0.4");
-  uint64_t before = exchanged(pair.here);
+TEST(Peer, AConnectionOfIPv6IsOneToo) {
+  if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
+  Machine machine("::1");
+  TcpPair busy(machine.address);
+  uint64_t before = machine.exchanged();
+  send_data(busy.there);
+  EXPECT_TRUE(machine.grows(before));
+}
+
+// It carries heartbeats.
+TEST(Peer, WhatGoesThroughTheConnectionsThatAreLeftOutIsNotCounted) {
+  Machine machine("127.0.0.4");
+  uint64_t before = machine.exchanged();
+  send_data(machine.link.here);
+  send_data(machine.link.there);
+  EXPECT_FALSE(machine.grows(before));
+}
+
+// A kernel takes heartbeats for a process that stands still.
+TEST(Peer, WhatCameThroughAConnectionIsTold) {
+  TcpPair pair;
   send_data(pair.here);
-  EXPECT_FALSE(grows(pair.here, before));
   send_data(pair.there);
-  EXPECT_TRUE(grows(pair.here, before));
+  send_data(pair.there);
+  std::string data = "data of another library";
+  for (int i = 0; i < 50 && received_through(pair.here) < 2 * data.size(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(received_through(pair.here), 2 * data.size());
+  EXPECT_EQ(received_through(pair.there), data.size());
 }
 
 TEST(Peer, DataOfOtherMachinesAreNotCounted) {
-  TcpPair quiet("127.0.0.2"), busy("127.0.0.3");
-  uint64_t before = exchanged(quiet.here);
+  Machine machine("127.0.0.2");
+  TcpPair busy("127.0.0.3");
+  uint64_t before = machine.exchanged();
   send_data(busy.there);
-  EXPECT_FALSE(grows(quiet.here, before));
+  EXPECT_FALSE(machine.grows(before));
+  EXPECT_GT(exchanged_with({"127.0.0.1", "127.0.0.3"}, {getpid()}, {}), 0u);
 }
 
 // As another rank of this machine; nobody else's connections count, for they go on where all ranks stand still.
 TEST(Peer, OnlyConnectionsOfTheseProcessesAreCounted) {
-  TcpPair ours("127.0.0.5");
-  uint64_t before = exchanged(ours.here);
-  Child rank([] {
-    TcpPair its("127.0.0.5");
+  Machine machine("127.0.0.5");
+  uint64_t before = machine.exchanged();
+  Child rank([&] {
+    TcpPair its(machine.address);
     send_data(its.there);
     pause();
   });
-  EXPECT_FALSE(grows(ours.here, before));
-  EXPECT_GT(exchanged_with(ours.here, {getpid(), rank.pid()}).value(), before);
-  EXPECT_FALSE(exchanged_with(ours.here, {}).has_value());
+  EXPECT_FALSE(machine.grows(before));
+  EXPECT_GT(machine.exchanged({getpid(), rank.pid()}), before);
+  EXPECT_EQ(machine.exchanged({}), 0u);
 }
 
 TEST(Peer, WhatIsNoTcpConnectionTellsNothing) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   Socket one(ends[0]), other(ends[1]);
-  EXPECT_FALSE(exchanged_with(one, {getpid()}).has_value());
-  EXPECT_FALSE(exchanged_with(Socket(), {getpid()}).has_value());
+  std::string data = "data";
+  ASSERT_TRUE(other.write_some(data));
+  EXPECT_EQ(received_through(one), 0u);
+  EXPECT_EQ(received_through(Socket()), 0u);
+  EXPECT_EQ(exchanged_with({"", "127.0.0.2"}, {getpid()}, {&one, &other}), 0u);
 }
 
 }  // namespace

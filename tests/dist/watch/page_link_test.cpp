@@ -277,26 +277,68 @@ TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
   }
 }
 
+void send_beat_of(int rank, int ranks, const Socket& socket) {
+  RankBits beats(ranks);
+  beats.set(rank);
+  std::string bytes;
+  append(bytes, uint64_t(1 + beats.bytes().size()));
+  bytes += char(PageMessage::beats) + beats.bytes();
+  ASSERT_TRUE(socket.write_some(bytes));
+}
+
+void send_data_for(std::chrono::seconds time, const Socket& socket) {
+  std::string data;
+  for (int i = 0; i < 10 * time.count(); ++i, std::this_thread::sleep_for(100ms))
+    ASSERT_TRUE(socket.write_some(data = "data"));
+}
+
 // A slow cable: heartbeats stand in line behind data, of which some arrive.
 TEST(PageLinkSlow, DataThatGoOnCountAsTheHeartbeatsThatAreLate) {
   ControlPage page = make_private_page(3);
   TcpPair link_to_it("127.0.0.2"), of_its_mpi("127.0.0.2");
   page.row(0).pid.store(getpid());
-  PageLink link(page, PretendedRank(0, {"a", "b", "b"}), far_end(std::move(link_to_it.here), 1));
-  RankBits beats(3);
-  beats.set(2);
-  std::string bytes, data;
-  append(bytes, uint64_t(2));
-  bytes += char(PageMessage::beats) + beats.bytes();
-  ASSERT_TRUE(link_to_it.there.write_some(bytes));
-  for (int i = 0; i < 80; ++i, std::this_thread::sleep_for(100ms))
-    ASSERT_TRUE(of_its_mpi.there.write_some(data = "data"));
+  PageLink link(page, PretendedRank(0, {"a", "b", "b"}), far_end(std::move(link_to_it.here), 1), {"127.0.0.2"});
+  send_beat_of(2, 3, link_to_it.there);
+  send_data_for(8s, of_its_mpi.there);
   uint64_t heard = page.row(2).beats.load();
   EXPECT_GE(heard, 3u) << "in 8 seconds, of which three are no reason for doubt";
   EXPECT_EQ(page.row(1).beats.load(), 0u) << "of this rank there was none before";
   std::this_thread::sleep_for(4s);
   EXPECT_LE(page.row(2).beats.load(), heard + 1) << "nothing comes any more";
   EXPECT_FALSE(page.has_cause()) << page.cause();
+}
+
+// Of four machines that gather in a line, two never send each other anything.
+TEST(PageLinkSlow, DataOfAnyOtherMachineCountForAll) {
+  ControlPage page = make_private_page(3);
+  TcpPair to_1("127.0.0.2"), to_2("127.0.0.3"), of_2s_mpi("127.0.0.3");
+  page.row(0).pid.store(getpid());
+  std::vector<PageLink::Far> far;
+  far.push_back({std::move(to_1.here), 1});
+  far.push_back({std::move(to_2.here), 2});
+  PageLink link(page, PretendedRank(0, machines_of(3, 1)), std::move(far), {"127.0.0.2", "127.0.0.3"});
+  for (int r : {1, 2}) send_beat_of(r, 3, r == 1 ? to_1.there : to_2.there);
+  send_data_for(6s, of_2s_mpi.there);
+  EXPECT_GE(page.row(1).beats.load(), 2u);
+  EXPECT_GE(page.row(2).beats.load(), 2u);
+}
+
+// Heartbeats of one machine are none of another, and what the ranks of this one exchange says nothing of others.
+TEST(PageLinkSlow, HeartbeatsAndDataOfTheOwnMachineCountForNoOther) {
+  ControlPage page = make_private_page(3);
+  TcpPair to_1("127.0.0.2"), to_2("127.0.0.3"), within_this_machine("127.0.0.1");
+  page.row(0).pid.store(getpid());
+  std::vector<PageLink::Far> far;
+  far.push_back({std::move(to_1.here), 1});
+  far.push_back({std::move(to_2.here), 2});
+  PageLink link(page, PretendedRank(0, machines_of(3, 1)), std::move(far), {"127.0.0.2", "127.0.0.3"});
+  send_beat_of(1, 3, to_1.there);
+  for (int i = 0; i < 6; ++i) {
+    send_beat_of(2, 3, to_2.there);
+    send_data_for(1s, within_this_machine.there);
+  }
+  EXPECT_EQ(page.row(1).beats.load(), 1u);
+  EXPECT_EQ(page.row(2).beats.load(), 6u);
 }
 
 // Of its own machine nobody judges it here, as if that had stopped as a whole. Its last heartbeat comes by way of rank

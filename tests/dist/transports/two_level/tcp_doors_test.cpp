@@ -1,7 +1,10 @@
 // Connections between the ranks of machines that met by TCP: who calls whom, when, and what if nobody answers.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <future>
@@ -134,6 +137,49 @@ TEST(TcpDoors, AWaitEndsWithTheJob) {
     auto waits = opened(doors[size_t(rank)], 1, rank, 1 - rank, 0ms, ended);
     ASSERT_EQ(waits.wait_for(5s), std::future_status::ready);
     EXPECT_THROW(waits.get(), Error) << "rank " << rank;
+  }
+}
+
+// Each needs one, and there is one.
+TEST(TcpDoors, ARankThatHasNoDescriptorLeftSaysSo) {
+  auto doors = doors_of(2, 1s);
+  rlimit limit{}, few{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  few = {std::min<rlim_t>(limit.rlim_cur, 256), limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<Socket> taken;
+  for (int one; (one = dup(0)) >= 0;) taken.emplace_back(one);
+  taken.pop_back();
+  auto deadline = std::chrono::steady_clock::now() + 4s;
+  auto ended = [=] {
+    if (std::chrono::steady_clock::now() > deadline) fail_as(ErrorKind::rank_failed, "the job has ended");
+  };
+  auto low = opened(doors[0], 1, 0, 1, 0ms, ended), high = opened(doors[1], 1, 1, 0, 0ms, ended);
+  try {
+    high.get();
+    ADD_FAILURE() << "there is none for it";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("rank 1 cannot take the connection of rank 0: Too many open files"), 0u)
+        << error.what();
+  }
+  EXPECT_THROW(low.get(), Error);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// It was there, so that its end has another cause, which comes a moment later.
+TEST(TcpDoorsSlow, ARankThatGoesWhileItIsCalledIsNotTheCause) {
+  auto doors = doors_of(2, 1s);
+  auto low = opened(doors[0], 1, 0, 1, 0ms, [known = std::chrono::steady_clock::now() + 3500ms] {
+    if (std::chrono::steady_clock::now() > known)
+      fail_as(ErrorKind::rank_failed, "rank 1 failed: label 11 of sample 5");
+  });
+  std::this_thread::sleep_for(3s);
+  doors[1].reset();
+  try {
+    low.get();
+    FAIL() << "nobody listens";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rank 1 failed: label 11 of sample 5");
   }
 }
 
