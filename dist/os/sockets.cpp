@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -49,6 +50,12 @@ bool Socket::write_some(std::string& bytes) const {
 
 static void set_option(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
+}
+
+void put_first(const Socket& socket) {
+  set_option(socket.descriptor(), IPPROTO_IP, IP_TOS, IPTOS_LOWDELAY);
+  set_option(socket.descriptor(), IPPROTO_IPV6, IPV6_TCLASS, IPTOS_LOWDELAY);
+  set_option(socket.descriptor(), SOL_SOCKET, SO_PRIORITY, 6);  // which packets of IPv6 do not get from that
 }
 
 // What goes at once, over connections that routers between machines do not forget when nothing goes for an hour.

@@ -47,6 +47,10 @@ Socket connect_to(
     const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason,
     const Check& check = [] {});
 
+/// Has what goes through a TCP connection leave this machine before other data that wait (IPTOS_LOWDELAY: the queues of
+/// Linux heed it, and routers may).
+void put_first(const Socket& socket);
+
 /// A message with its length. False when the other side has closed the connection.
 bool send_frame(const Socket& socket, const std::string& text, const Check& check);
 bool receive_frame(const Socket& socket, std::string& text, const Check& check);

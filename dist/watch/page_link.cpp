@@ -53,6 +53,7 @@ PageLink::PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far
       news_(page_, map_, rank_) {
   for (Far& one : far) {
     int machine = map_.node_rank(one.first_rank);
+    put_first(one.socket);
     connections_.push_back(std::make_unique<Connection>(std::move(one), machine, page_.ranks()));
   }
   // The cause is said on rank 0's machine.

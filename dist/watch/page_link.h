@@ -11,10 +11,10 @@
 // (dist/bootstrap/reception.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
 // without a farewell has failed, and ends the job by name.
 //
-// On a slow cable heartbeats stand in line behind the program's own data, which an MPI queues by the megabyte, or wait
-// for acknowledgements that do. While data go on between this machine and others, in either direction, what the kernel
-// says of them counts as the heartbeats that are late. A machine that is stopped, or whose cable is cut, exchanges
-// nothing, and soon nobody does, for all wait for it.
+// Heartbeats leave their machine before other data. On a slow cable they may yet stand in line behind the program's own
+// data, which an MPI queues by the megabyte, or wait for acknowledgements that do. While data go on between this
+// machine and others, in either direction, what the kernel says of them counts as the heartbeats that are late. A
+// machine that is stopped, or whose cable is cut, exchanges nothing, and soon nobody does, for all wait for it.
 
 #include <atomic>
 #include <memory>
