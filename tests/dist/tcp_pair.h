@@ -2,6 +2,8 @@
 // Both ends of a TCP connection within this machine, whose addresses stand for machines: 127.0.0.2 is not 127.0.0.3.
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <string>
@@ -10,6 +12,15 @@
 #include <shardgrad/dist/os/sockets.h>
 
 namespace shardgrad::dist::testing {
+
+/// Whether ::1 is an address of this machine.
+inline bool has_ipv6() {
+  Socket socket(::socket(AF_INET6, SOCK_STREAM, 0));
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  return socket && bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)) == 0;
+}
 
 /// `here` is the end to whose eyes the other one is at `there_at`.
 struct TcpPair {

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include <shardgrad/core/error.h>
 #include <shardgrad/dist/os/peer.h>
 #include <tests/dist/child.h>
 #include <tests/dist/tcp_pair.h>
@@ -17,14 +16,6 @@ namespace shardgrad::dist::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-bool has_ipv6() {
-  try {
-    return !listen_on("::1", 0).empty() && own_address(TcpPair("::1").here) == "::1";
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 /// A machine, with which this process has a connection that others are not told of.
 struct Machine {

@@ -279,16 +279,15 @@ TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
 
 // Where the queue of a machine heeds it, as Linux's does by default, they do not wait behind data.
 TEST(PageLink, HeartbeatsLeaveTheirMachineFirst) {
-  for (const char* address : {"127.0.0.2", "::1"}) try {
-      TcpPair pair(address);
-      int descriptor = pair.here.descriptor(), priority = 0;
-      socklen_t length = sizeof(priority);
-      PageLink link(make_private_page(2), PretendedRank(0, {"a", "b"}), far_end(std::move(pair.here), 1));
-      ASSERT_EQ(getsockopt(descriptor, SOL_SOCKET, SO_PRIORITY, &priority, &length), 0);
-      EXPECT_EQ(priority, 6) << address << ": TC_PRIO_INTERACTIVE";
-    } catch (const Error&) {
-      EXPECT_STREQ(address, "::1") << "which this machine may lack";
-    }
+  for (const char* address : {"127.0.0.2", "::1"}) {
+    if (address == std::string("::1") && !has_ipv6()) continue;
+    TcpPair pair(address);
+    int descriptor = pair.here.descriptor(), priority = 0;
+    socklen_t length = sizeof(priority);
+    PageLink link(make_private_page(2), PretendedRank(0, {"a", "b"}), far_end(std::move(pair.here), 1));
+    ASSERT_EQ(getsockopt(descriptor, SOL_SOCKET, SO_PRIORITY, &priority, &length), 0);
+    EXPECT_EQ(priority, 6) << address << ": TC_PRIO_INTERACTIVE";
+  }
 }
 
 void send_beat_of(int rank, int ranks, const Socket& socket) {

@@ -1,5 +1,6 @@
 // Connections between the ranks of machines that met by TCP: who calls whom, when, and what if nobody answers.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -148,7 +149,7 @@ TEST(TcpDoors, ARankThatHasNoDescriptorLeftSaysSo) {
   few = {std::min<rlim_t>(limit.rlim_cur, 256), limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
   std::vector<Socket> taken;
-  for (int one; (one = dup(0)) >= 0;) taken.emplace_back(one);
+  for (int one; (one = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.emplace_back(one);
   taken.pop_back();
   auto deadline = std::chrono::steady_clock::now() + 4s;
   auto ended = [=] {
