@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include <shardgrad/core/context.h>
+
 namespace shardgrad {
 
 void compute_whole(std::span<const WholeTensor> tensors, WholeWork& work) {

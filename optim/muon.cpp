@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <shardgrad/autograd/autocast.h>
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
 
