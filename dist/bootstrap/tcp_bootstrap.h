@@ -19,7 +19,7 @@ struct TcpPlace {
   int rank, size;
   std::string host;  ///< of rank 0
   int port;
-  std::string token = {};  ///< of the job (dist/bootstrap/reception.h); empty: none
+  std::string token = {};  ///< of the job (dist/bootstrap/host.h); empty: none
   std::chrono::milliseconds limit{std::chrono::minutes(5)};
 };
 

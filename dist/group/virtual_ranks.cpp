@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
 #include <shardgrad/core/thread.h>
 #include <shardgrad/dist/bootstrap/cores.h>
@@ -21,12 +20,6 @@ std::shared_ptr<void> zeroed(size_t bytes) {
   std::shared_ptr<void> memory(std::aligned_alloc(128, (bytes + 127) / 128 * 128), std::free);
   std::memset(memory.get(), 0, bytes);
   return memory;
-}
-
-std::vector<int> all_ranks(int count) {
-  std::vector<int> ranks(static_cast<size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 // What the ranks of one run_ranks share.

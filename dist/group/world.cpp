@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/warning.h>
@@ -24,10 +23,8 @@ static void name_cost_of_mapping(const RankMap& map) {
 
 static std::unique_ptr<two_level::Link> link_machines(Bootstrap& bootstrap, const std::shared_ptr<Control>& control) {
   if (bootstrap.name() == "mpi") return two_level::make_mpi_link(bootstrap);
-  std::vector<int> everyone(size_t(bootstrap.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  return two_level::make_socket_link(two_level::make_tcp_doors(bootstrap), two_level::kWorldGroup, std::move(everyone),
-                                     bootstrap.rank(), control);
+  return two_level::make_socket_link(two_level::make_tcp_doors(bootstrap), two_level::kWorldGroup,
+                                     all_ranks(bootstrap.size()), bootstrap.rank(), control);
 }
 
 // Ranks of a machine share memory, and messages go between machines. Where they cannot share, and nobody insists, MPI
@@ -91,12 +88,9 @@ std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<C
              "'; choose single, shared_memory, two_level, mpi or nccl");
     transport = connect_by_memory(bootstrap, control, options.heap_limit, kind);
   }
-  std::vector<int> members;
+  std::vector<int> members = all_ranks(bootstrap.size());
   options.machines.clear();
-  for (int r = 0; r < bootstrap.size(); ++r) {
-    members.push_back(r);
-    options.machines.push_back(bootstrap.ranks().node_rank(r));
-  }
+  for (int r : members) options.machines.push_back(bootstrap.ranks().node_rank(r));
   auto world = std::make_unique<ProcessGroup>(std::move(transport), std::move(control), std::move(members), 1,
                                               std::move(options));
   bootstrap.barrier();  // every rank watches the group before anyone uses it

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 
@@ -25,6 +26,12 @@ RankMap::RankMap(const std::vector<std::string>& hosts) {
 std::vector<int> RankMap::by_node() const {
   std::vector<int> ranks;
   for (const std::vector<int>& here : ranks_of_) ranks.insert(ranks.end(), here.begin(), here.end());
+  return ranks;
+}
+
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
 

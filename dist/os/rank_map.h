@@ -26,6 +26,8 @@ class RankMap {
   std::vector<std::vector<int>> ranks_of_;
 };
 
+/// 0 … count - 1.
+std::vector<int> all_ranks(int count);
 /// "rank 3", "ranks 0-3, 7 and 12-1023": for sentences, which stay readable for a thousand ranks. In ascending order.
 std::string list_of(const std::vector<int>& ranks);
 

@@ -8,7 +8,7 @@
 //     machine 1:  ranks 4-7 on one page  ==== rank 4 ---TCP---+
 //
 // Who connects proves that it knows a random word that rank 0 has sent through the bootstrap
-// (dist/bootstrap/reception.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
+// (dist/bootstrap/host.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
 // without a farewell has failed, and ends the job by name.
 //
 // Heartbeats leave their machine before other data. On a slow cable they may yet stand in line behind the program's own

@@ -2,6 +2,8 @@
 
 #include <shardgrad/fsdp/state/state.h>
 
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -258,36 +260,38 @@ struct Counting : nn::Module {
   Tensor forward(const Tensor& x) { return x; }
 };
 
-TEST(JoinedState, HasTheMeanOfBuffersOverTheCopiesOfEachPart) {
+using Shards = std::shared_ptr<fsdp::Sharded>;
+
+// Calls `check` on four ranks, of which each axis has two, with a model that is sharded and with one that is not.
+void on_a_mesh(const std::function<void(ProcessGroup&, Mesh&, Counting&, const Shards&)>& check) {
   for (bool sharded : {true, false})
     dist::run_ranks(4, [&](ProcessGroup& world) {
       Mesh mesh(world, {{"data", 2}, {"model", 2}});
       auto model = nn::make<Counting>(mesh.group("model"));
-      std::shared_ptr<fsdp::Sharded> shards;
-      if (sharded) shards = fsdp::fully_shard(model.module(), mesh, "data");
+      Shards shards = sharded ? fsdp::fully_shard(model.module(), mesh, "data") : nullptr;
       model->materialize();
-      fill_(model->seen, mesh.coordinate("data") * 4);
-      StateDict state = shards ? full_state_dict(*shards, false) : fsdp::full_state_dict(model.module(), world, false);
-      EXPECT_EQ(state.at("weight").shape(), Shape({5}));
-      EXPECT_EQ(state.at("seen").to_vector<float>(), std::vector<float>({2, 2}));
-      shards ? load_full_state_dict(*shards, state) : fsdp::load_full_state_dict(model.module(), world, state);
-      EXPECT_EQ(model->seen.to_vector<float>(), std::vector<float>({2, 2}));
+      check(world, mesh, *model, shards);
     });
+}
+
+TEST(JoinedState, HasTheMeanOfBuffersOverTheCopiesOfEachPart) {
+  on_a_mesh([](ProcessGroup& world, Mesh& mesh, Counting& model, const Shards& shards) {
+    fill_(model.seen, mesh.coordinate("data") * 4);
+    StateDict state = shards ? full_state_dict(*shards, false) : fsdp::full_state_dict(model, world, false);
+    EXPECT_EQ(state.at("weight").shape(), Shape({5}));
+    EXPECT_EQ(state.at("seen").to_vector<float>(), std::vector<float>({2, 2}));
+    shards ? load_full_state_dict(*shards, state) : fsdp::load_full_state_dict(model, world, state);
+    EXPECT_EQ(model.seen.to_vector<float>(), std::vector<float>({2, 2}));
+  });
 }
 
 // Statistics of split channels: the mean over the model axis would be that of other channels.
 TEST(JoinedState, BuffersThatBelongToAPartAreRefusedByName) {
-  for (bool sharded : {true, false})
-    dist::run_ranks(4, [&](ProcessGroup& world) {
-      Mesh mesh(world, {{"data", 2}, {"model", 2}});
-      auto model = nn::make<Counting>(mesh.group("model"));
-      std::shared_ptr<fsdp::Sharded> shards;
-      if (sharded) shards = fsdp::fully_shard(model.module(), mesh, "data");
-      model->materialize();
-      fill_(model->seen, mesh.coordinate("model"));
-      auto save = [&] { shards ? full_state_dict(*shards) : fsdp::full_state_dict(model.module(), world); };
-      expect_message(message_of(save), "'seen' differs between ranks that hold different parts");
-    });
+  on_a_mesh([](ProcessGroup& world, Mesh& mesh, Counting& model, const Shards& shards) {
+    fill_(model.seen, mesh.coordinate("model"));
+    auto save = [&] { shards ? full_state_dict(*shards) : fsdp::full_state_dict(model, world); };
+    expect_message(message_of(save), "'seen' differs between ranks that hold different parts");
+  });
 }
 
 /// Four weights of 16 KiB, split over the model axis where it has more than one rank, unevenly for 3, and a gain that

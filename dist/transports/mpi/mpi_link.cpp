@@ -57,9 +57,7 @@ class MpiLink final : public Link {
 }  // namespace
 
 std::unique_ptr<Link> make_mpi_link(Bootstrap& bootstrap) {
-  std::vector<int> world_ranks;
-  for (int r = 0; r < bootstrap.size(); ++r) world_ranks.push_back(r);
-  return std::make_unique<MpiLink>(mpi_session(bootstrap), std::move(world_ranks));
+  return std::make_unique<MpiLink>(mpi_session(bootstrap), all_ranks(bootstrap.size()));
 }
 
 }  // namespace shardgrad::dist::two_level

@@ -153,9 +153,7 @@ class MpiTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_mpi_transport(Bootstrap& bootstrap, std::shared_ptr<Control> control) {
-  std::vector<int> world_ranks;
-  for (int r = 0; r < bootstrap.size(); ++r) world_ranks.push_back(r);
-  return std::make_unique<MpiTransport>(mpi_session(bootstrap), std::move(world_ranks), bootstrap.rank(),
+  return std::make_unique<MpiTransport>(mpi_session(bootstrap), all_ranks(bootstrap.size()), bootstrap.rank(),
                                         std::move(control));
 }
 

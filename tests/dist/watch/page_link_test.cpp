@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
+#include <set>
 
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/dist/watch/monitor.h>
@@ -321,37 +323,42 @@ TEST(PageLinkSlow, DataThatGoOnCountAsTheHeartbeatsThatAreLate) {
   EXPECT_FALSE(page.has_cause()) << page.cause();
 }
 
+/// Rank 0's machine, as it sees those of ranks 1 and 2.
+struct AsRank0SeesTwo {
+  AsRank0SeesTwo() {
+    page.row(0).pid.store(getpid());
+    std::vector<PageLink::Far> far;
+    for (int r : {1, 2}) far.push_back({std::move(links[r - 1].here), r});
+    link = std::make_unique<PageLink>(page, PretendedRank(0, machines_of(3, 1)), std::move(far),
+                                      std::set<std::string>{"127.0.0.2", "127.0.0.3"});
+  }
+  void beat(int rank) { send_beat_of(rank, 3, links[rank - 1].there); }
+  uint64_t heard_of(int rank) { return page.row(rank).beats.load(); }
+  ControlPage page = make_private_page(3);
+  TcpPair links[2] = {TcpPair("127.0.0.2"), TcpPair("127.0.0.3")};
+  std::unique_ptr<PageLink> link;
+};
+
 // Of four machines that gather in a line, two never send each other anything.
 TEST(PageLinkSlow, DataOfAnyOtherMachineCountForAll) {
-  ControlPage page = make_private_page(3);
-  TcpPair to_1("127.0.0.2"), to_2("127.0.0.3"), of_2s_mpi("127.0.0.3");
-  page.row(0).pid.store(getpid());
-  std::vector<PageLink::Far> far;
-  far.push_back({std::move(to_1.here), 1});
-  far.push_back({std::move(to_2.here), 2});
-  PageLink link(page, PretendedRank(0, machines_of(3, 1)), std::move(far), {"127.0.0.2", "127.0.0.3"});
-  for (int r : {1, 2}) send_beat_of(r, 3, r == 1 ? to_1.there : to_2.there);
+  AsRank0SeesTwo machines;
+  TcpPair of_2s_mpi("127.0.0.3");
+  for (int r : {1, 2}) machines.beat(r);
   send_data_for(6s, of_2s_mpi.there);
-  EXPECT_GE(page.row(1).beats.load(), 2u);
-  EXPECT_GE(page.row(2).beats.load(), 2u);
+  for (int r : {1, 2}) EXPECT_GE(machines.heard_of(r), 2u);
 }
 
 // Heartbeats of one machine are none of another, and what the ranks of this one exchange says nothing of others.
 TEST(PageLinkSlow, HeartbeatsAndDataOfTheOwnMachineCountForNoOther) {
-  ControlPage page = make_private_page(3);
-  TcpPair to_1("127.0.0.2"), to_2("127.0.0.3"), within_this_machine("127.0.0.1");
-  page.row(0).pid.store(getpid());
-  std::vector<PageLink::Far> far;
-  far.push_back({std::move(to_1.here), 1});
-  far.push_back({std::move(to_2.here), 2});
-  PageLink link(page, PretendedRank(0, machines_of(3, 1)), std::move(far), {"127.0.0.2", "127.0.0.3"});
-  send_beat_of(1, 3, to_1.there);
+  AsRank0SeesTwo machines;
+  TcpPair within_this_machine("127.0.0.1");
+  machines.beat(1);
   for (int i = 0; i < 6; ++i) {
-    send_beat_of(2, 3, to_2.there);
+    machines.beat(2);
     send_data_for(1s, within_this_machine.there);
   }
-  EXPECT_EQ(page.row(1).beats.load(), 1u);
-  EXPECT_EQ(page.row(2).beats.load(), 6u);
+  EXPECT_EQ(machines.heard_of(1), 1u);
+  EXPECT_EQ(machines.heard_of(2), 6u);
 }
 
 // Of its own machine nobody judges it here, as if that had stopped as a whole. Its last heartbeat comes by way of rank
