@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/recompute.h>
 #include <shardgrad/autograd/rope_table.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/step_graph.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/dist/group/virtual_ranks.h>

@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/engine.h>
+#include <shardgrad/core/capture.h>
 
 namespace shardgrad {
 
@@ -85,6 +86,25 @@ bool Leaf::in_current_pass() const {
 
 bool Leaf::is_asked_for() const { return in_current_pass() && captured_; }
 
+static std::string described(const Tensor& leaf) {
+  return leaf.name().empty() ? concat("a leaf of ", leaf) : "'" + leaf.name() + "'";
+}
+
+// A step that is captured reads a gradient of before it where it is, and each replay there again.
+static void note_grad_read(const Tensor& leaf, const Tensor& grad) {
+  Capture& capture = *Capture::current();
+  if (!grad.defined() || capture.has_allocated(*grad.storage()) || !capture.is_first(grad.storage().get())) return;
+  capture.at_end([&capture, leaf, grad] {
+    if (!capture.uses(*grad.storage())) return;
+    capture.check_replay([leaf, storage = grad.storage(), at = grad.in().data] {
+      Tensor now = leaf_of(leaf).grad();
+      SG_CHECK(now.defined() && now.storage() == storage && storage->resident() && now.in().data == at,
+               "the gradient of ", described(leaf), " is not where it was when the step was captured (StepGraph); let ",
+               "backward and step() be in one StepGraph");
+    });
+  });
+}
+
 Tensor Tensor::grad() const {
   if (!is_leaf())
     if (const Tensor* kept = static_cast<const Node&>(*impl().grad_fn).retained(impl().output_index)) return *kept;
@@ -93,10 +113,13 @@ Tensor Tensor::grad() const {
   if (!requires_grad()) return Tensor();
   const Leaf& leaf = leaf_of(*this);
   SG_CHECK(
-      !leaf.incomplete(), "the gradient of ", name().empty() ? concat("a leaf of ", *this) : "'" + name() + "'",
+      !leaf.incomplete(), "the gradient of ", described(*this),
       " is incomplete: a backward pass failed after it had added to it; call zero_grad() and repeat the passes that "
       "it had gathered");
-  return leaf.grad();
+  Tensor grad = leaf.grad();
+  if (Capture::current()) [[unlikely]]
+    note_grad_read(*this, grad);
+  return grad;
 }
 
 void Tensor::set_grad(Tensor grad) const {

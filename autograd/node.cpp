@@ -1,6 +1,7 @@
 #include <shardgrad/autograd/node.h>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -115,6 +116,9 @@ static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
 Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
   region_ = nullptr;
   sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early
+  if (Capture* capture = Capture::current(); capture && tensor.storage() && capture->has_allocated(*tensor.storage()))
+      [[unlikely]]
+    capture->note_made(this);
 }
 
 Out Leaf::open() {
@@ -130,6 +134,8 @@ Out Leaf::open_own() {
     current_ = destination.tensor;
     return destination;
   }
+  if (Capture::current()) [[unlikely]]
+    note_captured(true);
   float beta = grad_.defined() ? 1 : 0;
   if (grad_.defined()) {
     added_ = true;
@@ -170,8 +176,39 @@ void Leaf::set_grad(Tensor grad) {
   SG_CHECK(!sink_ || !grad.defined(), "set_grad: this parameter's gradient belongs to its sharded unit");
   if (sink_) return sink_->clear();
   SG_CHECK(!grad.defined() || meta_.fits(grad), "set_grad: ", grad, " does not fit a tensor of ", meta_);
+  if (Capture::current()) [[unlikely]]
+    note_captured(false);
   grad_ = std::move(grad);
   incomplete_ = false;
+}
+
+// Before the gradient is written, or another takes its place, in a step that is captured (core/capture.h): its replays
+// leave the gradient that it leaves. A leaf that the step makes is another one in each step as written.
+void Leaf::note_captured(bool is_written) {
+  Capture& capture = *Capture::current();
+  if (is_written && meta_.device != capture.device())
+    refuse_in_capture(concat("a gradient of ", meta_), concat("keep what is trained on ", capture.device()));
+  if (capture.has_made(this) || !capture.is_first(this)) return;
+  Ref<Leaf> self(this);
+  if (is_written) {
+    if (grad_.defined())
+      refuse_in_capture(concat("a backward pass that adds to a gradient of ", meta_, " of before the step"),
+                        "zero_grad() before it; all passes whose gradients are added up go into one step");
+    capture.check_replay([self] {
+      SG_CHECK(!self->grad_.defined(), "a captured step (StepGraph) begins without a gradient of ", self->meta_,
+               ", and now there is one, to which the step would add; call zero_grad() before it");
+    });
+  }
+  capture.on_give_up([self, grad = grad_, incomplete = incomplete_] {
+    self->grad_ = grad;
+    self->incomplete_ = incomplete;
+  });
+  capture.at_end([self, &capture] {
+    capture.after_replay([self, grad = self->grad_] {
+      if (grad.defined()) grad.bump_version();
+      self->set_grad(grad);
+    });
+  });
 }
 
 void renew_leaf(const Tensor& tensor) {

@@ -214,8 +214,7 @@ class GradSink {
   virtual void wait() {}
   /// The optimizer is about to change those elements; called on all ranks.
   virtual void before_write() {}
-  /// The optimizer has changed those elements, and their copies with them: full copies are out of date, and what
-  /// backward saved of them is too.
+  /// It has changed them, and their copies with them: full copies, and what backward saved of them, are out of date.
   virtual void written() = 0;
 };
 
@@ -249,6 +248,7 @@ class Leaf final : public Node {
   friend class Engine;
   Out open();
   Out open_own();
+  void note_captured(bool is_written);
   /// Whether the pass's gradient is gathered beside what it is added to: hooks want it, or somebody has asked for it
   /// alone.
   bool gathers() const { return captured_ || has_grad_hooks(); }

@@ -52,6 +52,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 /// x / √(mean(x²) + eps) · weight over the last dimension; weight (D) or undefined. LLaMA's normalisation.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
+struct AddNormResult {
+  Tensor sum, y;
+};
+/// sum = x + residual, of one shape, and y = layer_norm(sum, weight, bias, eps), in one pass over the rows. Results and
+/// gradients have the bits of add() and layer_norm(). Hooks of the sum see its gradient without what comes through y;
+/// where y is not used, weight and bias have gradients of zeros.
+AddNormResult add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                             double eps = 1e-5);
+/// The same of rms_norm.
+AddNormResult add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps = 1e-6);
 /// silu(gate) · up, (…, F), where a row of gate_up (…, 2F) holds F gates and then F values up.
 Tensor swiglu(const Tensor& gate_up);
 /// Rotary position embedding (arXiv 2104.09864; pairs i and i + d / 2, as Hugging Face's) of the query and key heads in

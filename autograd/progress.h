@@ -23,9 +23,10 @@ class Draws {
   /// How often it was drawn from before this draw.
   uint64_t next(uint64_t stream);
   std::unordered_map<uint64_t, uint64_t> counts() const;
-  void clear() { *this = Draws(); }
+  void clear();
 
  private:
+  void set(std::unordered_map<uint64_t, uint64_t> counts);
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, uint64_t> counts_;
 };
@@ -45,10 +46,15 @@ namespace detail {
 inline constinit thread_local ThreadSetting<Progress*> own_progress{nullptr};
 }  // namespace detail
 
-/// The current context's. All threads of a rank have one, but for one that runs a recomputed region again.
-inline Progress& progress() {
-  Progress* own = detail::own_progress.of(context());
-  return own ? *own : context().slot<Progress>();
-}
+/// The current context's. All threads of a rank have one, but for one that runs a recomputed region again. In a step
+/// that is captured (core/step_graph.h) a draw is refused where `step` is another than before it: each replay has the
+/// `step` that it finds.
+Progress& progress();
+
+namespace detail {
+/// In a step that is captured, for a draw: refuses it as progress() says, and each replay that finds another
+/// first_sample, unless the step has set its own.
+void check_captured_draw();
+}  // namespace detail
 
 }  // namespace shardgrad

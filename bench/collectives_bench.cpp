@@ -2,8 +2,10 @@
 //
 //     mpirun -n 2 --bind-to none collectives_bench [MB] [rounds]
 //
-// GB/s counts the bytes of the full tensor per second, so all columns of a line are comparable. The last lines give the
-// cost of a collective's bookkeeping (checks, record, control channel) alone.
+// GB/s counts the bytes of the full tensor per second, so all columns of a line are comparable. memcpy is what all
+// ranks copy at the same time, each the full tensor, which an all_reduce goes through twice. The last lines give the
+// cost of a collective's bookkeeping (checks, record, control channel) alone. Exits 1 where a result is wrong, or where
+// a collective of 8 MiB or more in shared memory has less than 0.9 of the speed of memcpy.
 
 #include <mpi.h>
 
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -31,10 +34,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-struct Way {
-  std::string name;
-  std::function<void(float* shard, float* full)> run;
-};
+constexpr double kLarge = 8 << 20, kAim = 0.9;  // bytes, and how fast against memcpy
 
 struct Buffers {
   Tensor full, shard;
@@ -54,7 +54,7 @@ class Bench {
   void reduce_scatter(int64_t n) {
     auto check = [&](const Buffers& b) { return b.shard.data<float>()[n - 1] == sum_of_ranks(); };
     measure(
-        "reduce_scatter", n, check,
+        "reduce_scatter", n, 1, check,
         [](sgd::ProcessGroup& g, const Buffers& b) { g.reduce_scatter(b.shard, b.full).host_wait(); },
         [&](const Buffers& b) {
           MPI_Reduce_scatter_block(b.full.data<float>(), b.shard.data<float>(), int(n), MPI_FLOAT, MPI_SUM,
@@ -64,7 +64,7 @@ class Bench {
   void all_gather(int64_t n) {
     auto check = [&](const Buffers& b) { return b.full.data<float>()[b.full.numel() - 1] == float(shared_.size()); };
     measure(
-        "all_gather", n, check,
+        "all_gather", n, 1, check,
         [](sgd::ProcessGroup& g, const Buffers& b) { g.all_gather(b.full, b.shard).host_wait(); },
         [&](const Buffers& b) {
           MPI_Allgather(b.shard.data<float>(), int(n), MPI_FLOAT, b.full.data<float>(), int(n), MPI_FLOAT,
@@ -74,10 +74,15 @@ class Bench {
   void all_reduce(int64_t n) {
     auto check = [&](const Buffers& b) { return b.full.data<float>()[0] == sum_of_ranks(); };
     measure(
-        "all_reduce", n, check, [](sgd::ProcessGroup& g, const Buffers& b) { g.all_reduce(b.full).host_wait(); },
+        "all_reduce", n, 2, check, [](sgd::ProcessGroup& g, const Buffers& b) { g.all_reduce(b.full).host_wait(); },
         [&](const Buffers& b) {
           MPI_Allreduce(MPI_IN_PLACE, b.full.data<float>(), int(b.full.numel()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         });
+  }
+  /// Of all ranks. Called by them together.
+  bool reached() const {
+    std::vector<int64_t> all = shared_.share<int64_t>({reached_}, {"", "reached"});
+    return std::ranges::all_of(all, [](int64_t one) { return one == 1; });
   }
 
  private:
@@ -90,36 +95,45 @@ class Bench {
     std::fill_n(b.shard.data<float>(), b.shard.numel(), float(shared_.rank() + 1));
   }
 
-  void measure(const char* op, int64_t n, const std::function<bool(const Buffers&)>& check, const Ours& ours,
-               const Theirs& theirs) {
+  /// `copies`: how often it goes through the full tensor.
+  void measure(const char* op, int64_t n, int copies, const std::function<bool(const Buffers&)>& check,
+               const Ours& ours, const Theirs& theirs) {
     Buffers b = make_buffers(shared_, n);
+    std::vector<float> source(size_t(b.full.numel()), 1);
     std::map<std::string, std::vector<double>> times;
     bool right = true;
     for (int round = -1; round < rounds_; ++round)
-      for (const char* way : {"shared", "mpi", "library"}) {
+      for (const char* way : {"shared", "mpi", "library", "copy"}) {
         fill(b);
         shared_.barrier();
         double begin = now();
         if (way[0] == 's') ours(shared_, b);
         if (way[0] == 'm') ours(mpi_, b);
         if (way[0] == 'l') theirs(b);
+        if (way[0] == 'c') std::memcpy(b.full.data<float>(), source.data(), b.full.bytes());
         if (round >= 0) times[way].push_back(now() - begin);
-        right &= check(b);
+        right &= way[0] == 'c' || check(b);
         shared_.barrier();
       }
-    double bytes = double(b.full.bytes()), shared = median(times["shared"]), mpi = median(times["mpi"]),
-           library = median(times["library"]);
+    report(op, double(b.full.bytes()), copies, times, right);
+  }
+
+  void report(const char* op, double bytes, int copies, std::map<std::string, std::vector<double>>& times, bool right) {
+    double shared = median(times["shared"]), mpi = median(times["mpi"]), library = median(times["library"]),
+           copy = median(times["copy"]), of_copy = copies * copy / shared;
+    reached_ &= right && (shared_.rank() != 0 || bytes < kLarge || of_copy >= kAim);
     if (shared_.rank() == 0)
       std::printf(
           "%-15s %9.0f KiB  shared memory %8.1f us %6.2f GB/s   our mpi %8.1f us %6.2f GB/s   MPI's own %8.1f us "
-          "%6.2f GB/s   ratio %5.2f   %s\n",
+          "%6.2f GB/s   ratio %5.2f   memcpy %8.1f us %6.2f GB/s, ours %4.2f of it   %s\n",
           op, bytes / 1024, shared * 1e6, bytes / shared / 1e9, mpi * 1e6, bytes / mpi / 1e9, library * 1e6,
-          bytes / library / 1e9, library / shared, right ? "right" : "WRONG");
+          bytes / library / 1e9, library / shared, copy * 1e6, bytes / copy / 1e9, of_copy, right ? "right" : "WRONG");
     std::fflush(stdout);
   }
 
   sgd::ProcessGroup &shared_, &mpi_;
   int rounds_;
+  bool reached_ = true;
 };
 
 // What a collective costs besides moving bytes: one rank alone, whose collectives are empty.
@@ -151,11 +165,13 @@ int run(sgd::Job& job, int64_t megabytes, int rounds) {
     bench.all_reduce(n);
   }
   bench::ControlCost cost = bench::control_cost(job.world());
+  bool reached = bench.reached();
   if (job.world().rank() != 0) return 0;
   bookkeeping(job.world().control());
   std::printf(", of which control channel %.3f us; its monitor takes %.4f %% of a core\n", cost.collective * 1e6,
               cost.monitor * 100);
-  return 0;
+  if (!reached) std::printf("a result is wrong, or a large collective is slower than %.1f of memcpy\n", kAim);
+  return reached ? 0 : 1;
 }
 
 }  // namespace

@@ -116,17 +116,18 @@ def train_here(steps):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, help=f"{CONFIG} says how many by default")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     config = json.load(open(CONFIG))
-    ours = train_here(options.steps)
-    print(f"here: {ours:.4f} bits per byte after {options.steps} steps", flush=True)
+    steps = options.steps or config["steps"]
+    ours = train_here(steps)
+    print(f"here: {ours:.4f} bits per byte after {steps} steps", flush=True)
     theirs = []
     for seed in range(options.seeds):
-        theirs.append(train(config, options.steps, seed))
+        theirs.append(train(config, steps, seed))
         print(f"PyTorch, seed {seed}: {theirs[-1]:.4f}", flush=True)
     # Where the next one would be in 19 of 20 cases, were it of their kind (Student's t of seeds - 1 degrees of freedom).
     quantile = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}[options.seeds]

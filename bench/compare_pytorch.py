@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs the same training step here and in PyTorch, in alternation, and prints every ratio and their median.
 
-    bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1] [--ranks 1] [--only TEXT]
+    bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1] [--ranks 1] [--only TEXT] [--compile]
 
 PROGRAM is the built training_step, PYTHON an interpreter that can import torch. A ratio above 1 means that PyTorch takes
 longer. Losses or gradients of both sides are compared before anything is timed. With several ranks the cases are those
-of data-parallel training: ours under mpirun, PyTorch's DDP and FSDP2 with gloo, `threads` each.
+of data-parallel training: ours under mpirun, PyTorch's DDP and FSDP2 with gloo, `threads` each. With --compile PyTorch's side
+is compiled (torch.compile), which no aim is for; where it cannot be, the row says "not here".
 """
 import argparse
 import os
@@ -33,6 +34,7 @@ CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whet
     "GPT-2 of 10.8 M, 8 x 256, dropout": ("gpt2 8 256 6 384 6 256 0.1", 1, 1.35, False),
     "GPT-2 of 124 M, 1 x 256": ("gpt2 1 256 12 768 12 50304 0.0", 1, 1.2, True),
 }
+ON_THREADS = {("GPT-2 of 3.3 M, 8 x 128", 2): 1.5}  # aims that are others on so many threads
 OF_A_RANK = {  # the same of several ranks; a rank has this batch of its own
     "MLP 784-1024-1024-1024-10, batch 256": ("mlp 256 784 1024 1024 1024 10", 4, 1.0, True),
     "MLP 64-64-64-64-1, batch 64": ("mlp 64 64 64 64 64 1", 300, 1.0, True),
@@ -56,7 +58,7 @@ class Side:
             process.stdin.flush()
         answer = self.processes[0].stdout.readline()
         assert answer, f"'{line}' got no answer"
-        return [float(word) for word in answer.split()]
+        return None if answer == "not here\n" else [float(word) for word in answer.split()]
 
     def end(self):
         for process in self.processes:
@@ -74,7 +76,8 @@ def free_port():
 def sides(options, strategy, what):
     """Ours and PyTorch's, each ready to be asked."""
     words = [str(options.threads), strategy, *what.split()]
-    ours, torch = [options.program, *words], [options.python, os.path.join(HERE, "torch_step.py"), *words]
+    compiled = ["--compile"] if options.compile else []
+    ours, torch = [options.program, *words], [options.python, os.path.join(HERE, "torch_step.py"), *compiled, *words]
     if strategy == "alone":
         return Side((ours, {}), threads=options.threads), Side((torch, {}), threads=options.threads)
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -84,14 +87,34 @@ def sides(options, strategy, what):
     return Side((job, root), threads=options.threads), Side(*ranks, threads=options.threads)
 
 
+def ratios_of(options, name, strategy, what, steps, comparable):
+    """PyTorch's time over ours for each pair; none where PyTorch cannot run it."""
+    ours, torch = sides(options, strategy, what)
+    results = ours.ask("check"), torch.ask("check")
+    ratios = []
+    if results[1]:
+        for a, b in zip(*results) if comparable else ():  # masks of dropout differ
+            assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the results differ: {results}"
+        for side in (ours, torch):
+            side.ask(f"run {steps}")
+        for pair in range(options.pairs):
+            first, second = (ours, torch) if pair % 2 == 0 else (torch, ours)
+            times = {first: first.ask(f"run {steps}")[0], second: second.ask(f"run {steps}")[0]}
+            ratios.append(times[torch] / times[ours])
+    for side in (ours, torch):
+        side.end()
+    return ratios
+
+
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("python")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name has this")
+    parser.add_argument("--compile", action="store_true", help="PyTorch's side by torch.compile")
     options = parser.parse_args()
     cases = [(name, "alone", *case) for name, case in CASES.items()]
     if options.ranks > 1:
@@ -101,23 +124,16 @@ def main():
     for name, strategy, what, steps, aim, comparable in cases:
         if options.only not in name:
             continue
-        ours, torch = sides(options, strategy, what)
-        results = ours.ask("check"), torch.ask("check")
-        for a, b in zip(*results) if comparable else ():  # masks of dropout differ
-            assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the results differ: {results}"
-        for side in (ours, torch):
-            side.ask(f"run {steps}")
-        ratios = []
-        for pair in range(options.pairs):
-            first, second = (ours, torch) if pair % 2 == 0 else (torch, ours)
-            times = {first: first.ask(f"run {steps}")[0], second: second.ask(f"run {steps}")[0]}
-            ratios.append(times[torch] / times[ours])
+        ratios = ratios_of(options, name, strategy, what, steps, comparable)
+        row = f"{name}, {options.threads} thread(s): PyTorch{' compiled' if options.compile else ''} / shardgrad"
+        if not ratios:
+            print(f"{row}: not here")
+            continue
+        aim = ON_THREADS.get((name, options.threads), aim)
         median = statistics.median(ratios)
-        missed += median < aim
-        print(f"{name}, {options.threads} thread(s): PyTorch / shardgrad = {median:.2f} (aim {aim})")
+        missed += median < aim and not options.compile
+        print(f"{row} = {median:.2f}" + ("" if options.compile else f" (aim {aim})"))
         print("  every ratio:", " ".join(f"{r:.2f}" for r in ratios))
-        for side in (ours, torch):
-            side.end()
     return missed
 
 

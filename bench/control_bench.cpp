@@ -7,6 +7,9 @@
 //   death      seconds until a rank whose heartbeats end is named on all machines
 //
 //     control_bench [SECONDS [RANKS…]]     10 seconds each, 64 and 1024 ranks
+//
+// Exits 1 where that is 30 MB or more, 2 % of a core or more while all ranks only beat, or where the death is not
+// named.
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -32,6 +35,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr int kRanksEach = 8;
+constexpr double kMostMegabytes = 30, kMostOfACore = 0.02;
 
 /// A rank that is told which machines there are, and exchanges nothing.
 class Told final : public Bootstrap {
@@ -167,19 +171,22 @@ Usage usage(const std::vector<int>& descriptors) {
   return now;
 }
 
-void report(const char* what, double seconds, const std::vector<int>& descriptors) {
+/// The part of a core that rank 0 takes.
+double report(const char* what, double seconds, const std::vector<int>& descriptors) {
   Usage before = usage(descriptors);
   auto begin = Clock::now();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   double passed = std::chrono::duration<double>(Clock::now() - begin).count();
   Usage after = usage(descriptors);
-  std::printf("  %-8s %5.2f %% of a core, %9.1f KB/s sent, %8.1f KB/s received\n", what,
-              100 * (after.seconds - before.seconds) / passed, double(after.sent - before.sent) / passed / 1e3,
-              double(after.received - before.received) / passed / 1e3);
+  double core = (after.seconds - before.seconds) / passed;
+  std::printf("  %-8s %5.2f %% of a core, %9.1f KB/s sent, %8.1f KB/s received\n", what, 100 * core,
+              double(after.sent - before.sent) / passed / 1e3, double(after.received - before.received) / passed / 1e3);
   std::fflush(stdout);
+  return core;
 }
 
-void be_rank_0(const RankMap& map, std::vector<Socket> sockets, Shared& shared, double seconds) {
+/// Whether it stays within the limits.
+bool be_rank_0(const RankMap& map, std::vector<Socket> sockets, Shared& shared, double seconds) {
   std::vector<int> descriptors;
   std::vector<PageLink::Far> far;
   for (size_t m = 0; m < sockets.size(); ++m) {
@@ -195,21 +202,27 @@ void be_rank_0(const RankMap& map, std::vector<Socket> sockets, Shared& shared, 
   while (!machine[0]->all_begun()) std::this_thread::sleep_for(10ms);
   std::this_thread::sleep_for(3s);
   std::printf("%d ranks on %d machines\n", map.world_size(), map.node_count());
-  report("idle", seconds, descriptors);
+  double idle = report("idle", seconds, descriptors);
   shared.work = own.work = true;
   report("at work", seconds, descriptors);
-  std::printf("  memory   %5.1f MB\n", usage({}).megabytes - before);
+  double megabytes = usage({}).megabytes - before;
+  std::printf("  memory   %5.1f MB\n", megabytes);
   shared.work = own.work = false;
   shared.death = own.death = true;
   for (auto end = Clock::now() + 60s; (shared.named.load() == 0 || own.named.load() == 0) && Clock::now() < end;)
     std::this_thread::sleep_for(10ms);
-  std::printf("  death    named everywhere after %.1f s\n  %s\n", std::max(shared.named.load(), own.named.load()),
-              machine[0]->page().cause().c_str());
+  bool named = shared.named.load() > 0 && own.named.load() > 0;
+  std::printf("  death    %s after %.1f s\n  %s\n", named ? "named everywhere" : "NOT named everywhere",
+              std::max(shared.named.load(), own.named.load()), machine[0]->page().cause().c_str());
   shared.end = own.end = true;
   living.join();
+  bool within = named && megabytes < kMostMegabytes && idle < kMostOfACore;
+  if (!within)
+    std::printf("  beyond its limits: %.0f MB, %.0f %% of a core while idle\n", kMostMegabytes, 100 * kMostOfACore);
+  return within;
 }
 
-void measure(int ranks, double seconds) {
+bool measure(int ranks, double seconds) {
   RankMap map = map_of(ranks);
   auto* shared =
       static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -226,9 +239,10 @@ void measure(int ranks, double seconds) {
     be_the_others(map, std::move(away), *shared);
   }
   away.clear();
-  be_rank_0(map, std::move(near), *shared, seconds);
+  bool within = be_rank_0(map, std::move(near), *shared, seconds);
   waitpid(child, nullptr, 0);
   munmap(shared, sizeof(Shared));
+  return within;
 }
 
 }  // namespace
@@ -239,5 +253,7 @@ int main(int argc, char** argv) {
   std::vector<int> sizes = {64, 1024};
   if (argc > 2) sizes.clear();
   for (int i = 2; i < argc; ++i) sizes.push_back(std::atoi(argv[i]) / 8 * 8);
-  for (int ranks : sizes) shardgrad::dist::measure(ranks, seconds);
+  bool within = true;
+  for (int ranks : sizes) within &= shardgrad::dist::measure(ranks, seconds);
+  return within ? 0 : 1;
 }

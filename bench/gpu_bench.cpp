@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/core/step_graph.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
@@ -85,23 +86,26 @@ void bandwidths() {
 }
 
 // Forward reads the logits, backward reads them and writes their gradient.
+void loss_of(const std::string& name, int64_t rows, int64_t columns, DType dtype) {
+  Tensor x = randn({rows, columns}, "x").to(dtype).detach().set_requires_grad();
+  Tensor labels = (rand({rows}, "labels") * double(columns - 1)).to(DType::i64).detach();
+  auto pass = [&, count = double(rows)](const Tensor& logits, const Tensor& classes) {
+    logits.zero_grad();
+    cross_entropy(logits, classes, count).backward();
+  };
+  auto right = [&] {
+    pass(x, labels);
+    Tensor host = on_host(x).set_requires_grad();
+    pass(host, on_host(labels));
+    check("cross_entropy", first_rows(x.grad()), host.grad(), tolerance_of(dtype));
+  };
+  bandwidth(name, dtype, 3.0 * double(x.bytes()), right, [&] { pass(x, labels); });
+}
+
 void losses() {
-  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
-  for (DType dtype : {DType::f32, DType::bf16}) {
-    Tensor x = randn({rows, columns}, "x").to(dtype).detach().set_requires_grad();
-    Tensor labels = (rand({rows}, "labels") * double(columns - 1)).to(DType::i64).detach();
-    auto pass = [&, count = double(rows)](const Tensor& logits, const Tensor& classes) {
-      logits.zero_grad();
-      cross_entropy(logits, classes, count).backward();
-    };
-    auto right = [&] {
-      pass(x, labels);
-      Tensor host = on_host(x).set_requires_grad();
-      pass(host, on_host(labels));
-      check("cross_entropy", first_rows(x.grad()), host.grad(), tolerance_of(dtype));
-    };
-    bandwidth("cross_entropy forward+backward", dtype, 3.0 * double(x.bytes()), right, [&] { pass(x, labels); });
-  }
+  for (DType dtype : {DType::f32, DType::bf16})
+    loss_of("cross_entropy forward+backward", tiny ? 32 : 16384, tiny ? 64 : 4096, dtype);
+  loss_of("cross_entropy of 50257 columns forward+backward", tiny ? 16 : 8192, tiny ? 101 : 50257, DType::bf16);
 }
 
 /// A weight with the state that an update needs.
@@ -246,6 +250,7 @@ struct Training {
     else
       optimizer =
           std::make_unique<optim::SGD>(model->named_parameters(), optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+    progress() = {};  // two of them have the same batch
     x = randn({batch, width}, "x"), target = randn({batch, width}, "t");
   }
   Tensor step() {
@@ -325,6 +330,19 @@ void small_mlp() {
   report("mlp 256 f32 step, until the host has queued it", 1e6 * queued_seconds(training), "us");
 }
 
+// The same as one launch, whose steps have the bits of plain ones.
+void captured_mlp() {
+  const int64_t width = tiny ? 64 : 256;
+  Training plain(width, width, {}, false), captured(width, width, {}, false);
+  StepGraph step([&] { return captured.step().detach(); });
+  for (int i = 0; i < 6; ++i) {
+    float expected = float(plain.step().item()), found = float(step().item());
+    SG_CHECK(found == expected, "mlp 256 f32 step, graph: the loss of step ", i, " is ", found, ", and of a plain one ",
+             expected);
+  }
+  report("mlp 256 f32 step, graph", 1e6 * seconds_of(device, 200, [&] { step(); }), "us");
+}
+
 // Batches come from the host's memory, each while the step before it runs.
 void loaded_mlp() {
   const int64_t width = tiny ? 64 : 256, batches = 16;
@@ -349,6 +367,7 @@ void mlps() {
   row("mlp 4096 bf16 forward+backward", [&] { mlp_passes(width); });
   row("mlp 4096 bf16 step", [&] { mlp_steps(width); });
   row("mlp 256 f32 step", small_mlp);
+  if (device != kCpu) row("mlp 256 f32 step, graph", captured_mlp);
   row("mlp 256 f32 step, its batch from the loader", loaded_mlp);
 }
 

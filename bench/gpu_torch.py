@@ -75,16 +75,18 @@ def bandwidths():
 
 def losses():
     loss = chosen(F.cross_entropy)
-    labels = torch.randint(COLUMNS, (ROWS,), device=device)
-    for name, dtype in DTYPES.items():
-        x = randn(ROWS, COLUMNS, dtype=dtype).requires_grad_()
+    vocabulary = (16, 101) if tiny else (8192, 50257)
+    for title, (rows, columns), names in (("cross_entropy", (ROWS, COLUMNS), DTYPES), ("cross_entropy of 50257 columns", vocabulary, ["bf16"])):
+        labels = torch.randint(columns, (rows,), device=device)
+        for name in names:
+            x = randn(rows, columns, dtype=DTYPES[name]).requires_grad_()
 
-        def work():
-            x.grad = None
-            loss(x, labels).backward()
+            def work():
+                x.grad = None
+                loss(x, labels).backward()
 
-        moved = 1e-9 * x.numel() * x.element_size()
-        report(f"cross_entropy forward+backward {name}", 3 * moved / seconds_of(20, work), "GB/s")
+            moved = 1e-9 * x.numel() * x.element_size()
+            report(f"{title} forward+backward {name}", 3 * moved / seconds_of(20, work), "GB/s")
 
 
 def convolutions():
@@ -263,14 +265,21 @@ def transformers():
     ids, labels = (torch.randint(count, (batch, places), device=device) for _ in range(2))
     loss_of = chosen(gpt2_loss)
 
-    def step():
+    def passed():
         with torch.autocast(device, bf16):
             loss = loss_of((tables, blocks, last), heads, ids, labels)
         loss.backward()
+
+    def step():
+        passed()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         adamw.step()
         adamw.zero_grad(set_to_none=True)
 
+    passed()
+    seconds = seconds_of(20, lambda: torch.nn.utils.clip_grad_norm_(parameters, 1.0))
+    report("clipping of gpt2 124M f32", 1e-9 * sum(p.numel() * p.element_size() for p in parameters) / seconds, "GB/s")
+    adamw.zero_grad(set_to_none=True)
     report("gpt2 124M bf16 step", 1e-3 * ids.numel() / seconds_of(2, step), "Ktoken/s")
 
 

@@ -106,6 +106,24 @@ void gpt2_row(Device device) {
   report("gpt2 124M bf16 step", 1e-3 * double(training.tokens()) / seconds, "Ktoken/s");
 }
 
+// What clipping costs a step: the norm of all gradients and the factor, by which the update's kernel then multiplies.
+void clipping_row(Device device, const std::string& name) {
+  nn::Gpt2Options options = measured_gpt2();
+  auto model = nn::make<nn::Gpt2>(options);
+  model->materialize();
+  Tensor ids = ids_of(1, options.n_positions, options.vocab_size, 0);
+  model(ids, nn::TextCall{.labels = ids, .loss = {.count = double(ids.numel())}}).backward();
+  std::vector<NamedParameter> parameters = model->named_parameters();
+  double bytes = 0, power = 0;
+  for (const NamedParameter& parameter : parameters) {
+    bytes += double(parameter.tensor.grad().bytes());
+    power += std::pow(norm(parameter.tensor.grad().to(kCpu).to(DType::f64)).item(), 2);
+  }
+  check(name, optim::grad_power(parameters), full({1}, power, {DType::f64, kCpu}), 1e-6);
+  auto work = [&] { optim::clip_scale(optim::grad_power(parameters), 1); };
+  report(name, 1e-9 * bytes / seconds_of(device, 20, work), "GB/s", "copy by the driver f32");
+}
+
 }  // namespace
 
 nn::Gpt2Options small_gpt2() {
@@ -146,6 +164,8 @@ void transformers(Device device) {
   row("layer_norm of gpt2 bf16", [&] { layer_norm_row(device); });
   row("head and loss of gpt2 bf16", [&] { head_row(device); });
   for (const std::string& what : {kEmbedding, kSkewed}) row(what, [&] { embedding_row(device, what); });
+  const std::string clipping = "clipping of gpt2 124M f32";
+  row(clipping, [&] { clipping_row(device, clipping); });
   row("gpt2 124M bf16 step", [&] { gpt2_row(device); });
 }
 

@@ -3,9 +3,9 @@
 
     bench/run_costs.py [--program build/bin/run_costs] [--ranks 2] [--times 5]
 
-The fifty steps after each checkpoint against the next fifty, without one; 100 steps that are traced against the 400 around them.
-Medians over all checkpoints and all traced steps of all runs. Exits 1 where an aim is missed: a checkpoint every ten minutes, the default, below 1 %;
-one beside training every 100 steps below 5 %; recording below 2 %. Nothing else should run on the machine.
+The fifty steps after each checkpoint against the next fifty, without one; 100 steps that are traced, and the gathering and writing of their
+trace, against the 400 around them. Medians over all checkpoints and all runs. Exits 1 where an aim is missed: a checkpoint every ten minutes,
+the default, below 1 %; one beside training every 100 steps below 5 %; recording below 2 %. Nothing else should run on the machine.
 """
 import argparse
 import statistics
@@ -39,29 +39,32 @@ def of_checkpoints(seconds):
 
 
 def of_trace(seconds):
-    """For each traced step, what it took more than those around the traced ones do."""
-    first, last = (step - 2 for step in TRACED)
-    around = statistics.median(seconds[first - 200:first] + seconds[last + 1:last + 201])
-    return [one / around - 1 for one in seconds[first:last + 1]]
+    """What a traced step took more than those around do, with its share of the step after them, before whose end the trace is gathered and
+    written."""
+    first, after = TRACED[0] - 2, TRACED[1] - 1
+    around = statistics.median(seconds[first - 200:first] + seconds[after + 1:after + 201])
+    return statistics.median(seconds[first:after]) / around - 1 + (seconds[after] / around - 1) / (after - first)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--program", default=str(ROOT / "build/bin/run_costs"))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--times", type=int, default=5, help="runs of each kind, 2 or more (default 5)")
     options = parser.parse_args()
+    if options.times < 2:
+        parser.error("--times is how many runs are compared, 2 or more")
     beside, at_once, traced = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.times):
             bare = ["trace_steps=[0,0]", "save_minutes=0", f"save_every={EVERY}"]
             beside += of_checkpoints(seconds_of_steps(options, f"beside{number}", folder, *bare, "save_beside=true"))
             at_once += of_checkpoints(seconds_of_steps(options, f"at-once{number}", folder, *bare))
-            traced += of_trace(seconds_of_steps(options, f"traced{number}", folder, f"trace_steps={list(TRACED)}", "save_minutes=0"))
+            traced.append(of_trace(seconds_of_steps(options, f"traced{number}", folder, f"trace_steps={list(TRACED)}", "save_minutes=0")))
     told = [("a checkpoint beside training every 100 steps", [100 * more / all_ for more, all_ in beside], 5),
             ("a checkpoint at once every 100 steps", [100 * more / all_ for more, all_ in at_once], None),
             ("a checkpoint at once every ten minutes", [100 * more / 600 for more, _ in at_once], 1),
-            ("a step that is traced", [100 * more for more in traced], 2)]
+            ("a step that is traced, of 100, and their trace", [100 * more for more in traced], 2)]
     missed = []
     for what, costs, aim in told:
         cost, quarters = statistics.median(costs), statistics.quantiles(costs, n=4)

@@ -1,4 +1,5 @@
-"""The PyTorch side of bench/training_step.cpp: the same arguments and protocol.
+"""The PyTorch side of bench/training_step.cpp: the same arguments and protocol, and before them perhaps --compile: models by
+torch.compile. Where that fails, the answer is "not here".
 
 Its strategies are ddp (DistributedDataParallel) and zero3 (fully_shard of FSDP2, a unit per block), both with gloo. Each rank
 is a process with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and reads the same lines; rank 0 answers.
@@ -12,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
+COMPILES = sys.argv[1] == "--compile"
+compiled = torch.compile if COMPILES else lambda model: model
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -54,6 +57,7 @@ def mlp(batch, *sizes):
             p.copy_(wave(p.shape, 0.7, p.shape[-1] ** -0.5))
     model = shard(model, [layer for layer in model if isinstance(layer, torch.nn.Linear)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model = compiled(model)
     x, target = own_rows(wave((batch * WORLD, sizes[0]), 0.3, 1)), own_rows(wave((batch * WORLD, sizes[-1]), 0.11, 1))
     criterion = torch.nn.MSELoss()
 
@@ -77,6 +81,7 @@ def of_pictures(model, shape):
             if getattr(layer, "bias", None) is not None:
                 layer.bias.zero_()
     x = noise(shape, 1).requires_grad_()
+    model = compiled(model)
     dy = wave(model(x).shape, 0.3, 1)
 
     def step():
@@ -122,10 +127,11 @@ def scaled_dot_product(qkv, heads, kv_heads, dropout):
 def attention(batch, length, heads, kv_heads, depth, dropout):
     qkv = wave((batch, length, (heads + 2 * kv_heads) * depth), 0.7, 1).requires_grad_()
     dy = wave((batch, length, heads * depth), 0.3, 1)
+    attend = compiled(scaled_dot_product)
 
     def step():
         qkv.grad = None
-        scaled_dot_product(qkv, heads, kv_heads, dropout).backward(dy)
+        attend(qkv, heads, kv_heads, dropout).backward(dy)
         return qkv.grad
 
     return step
@@ -177,6 +183,7 @@ def gpt2(batch, length, layers, width, heads, vocabulary, dropout):
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
                                   lr=1e-4, betas=(0.9, 0.95), fused=True)
     tokens = torch.arange(batch * WORLD * length + 1) * 7919 % 1009 % vocabulary
+    model = compiled(model)
     ids, targets = own_rows(tokens[:-1].view(-1, length)), own_rows(tokens[1:].view(-1, length))
 
     def step():
@@ -198,24 +205,37 @@ def whole(value):
     return value.item() / WORLD
 
 
-threads, strategy, kind, *words = sys.argv[1:]
+threads, strategy, kind, *words = sys.argv[2 if COMPILES else 1 :]
 torch.set_num_threads(int(threads))
 if strategy != "alone":
     dist.init_process_group("gloo")
 KINDS = {"mlp": mlp, "lenet": lenet, "residual": residual, "attention": attention, "gpt2": gpt2}
-step = KINDS[kind](*(float(word) if "." in word else int(word) for word in words))
-for line in sys.stdin:
-    word, *rest = line.split()
-    if word == "check":
-        answers = [whole(step()) for _ in range(3)]
-    else:
-        begin = time.perf_counter()
-        for _ in range(int(rest[0])):
-            step()
-        if strategy != "alone":
-            dist.barrier()
-        answers = [time.perf_counter() - begin]
-    if RANK == 0:
-        print(*answers, flush=True)
+
+
+def serve():
+    step = KINDS[kind](*(float(word) if "." in word else int(word) for word in words))
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word == "check":
+            answers = [whole(step()) for _ in range(3)]
+        else:
+            begin = time.perf_counter()
+            for _ in range(int(rest[0])):
+                step()
+            if strategy != "alone":
+                dist.barrier()
+            answers = [time.perf_counter() - begin]
+        if RANK == 0:
+            print(*answers, flush=True)
+
+
+try:
+    serve()
+except Exception as failure:
+    if not COMPILES:
+        raise
+    print(f"torch.compile: {failure}", file=sys.stderr)
+    print("not here", flush=True)
+    sys.stdin.read()
 if strategy != "alone":
     dist.destroy_process_group()

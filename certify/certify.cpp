@@ -114,6 +114,12 @@ std::string word_of(const std::string& kernels, Device device) {
                 themselves ? "these kernels themselves, in f64: " : "the library's CPU kernels: ", kernels);
 }
 
+// What special values were not tried in.
+std::string left_out_of(const std::vector<Subject>& subjects) {
+  std::string dtypes = dtypes_without_reference(subjects);
+  return dtypes.empty() ? "" : concat("not tried in ", dtypes, ", in which the CPU has no kernel to compare with");
+}
+
 }  // namespace
 
 void gradcheck_case(const OpCase& op, Device device) {
@@ -172,6 +178,7 @@ Certificate certify(const std::string& op, Device device, const std::function<vo
   add("inputs", check_inputs);
   add("determinism", check_determinism);
   add("special values", check_special_values);
+  certificate.properties.back().note = left_out_of(subjects);
   certificate.properties.push_back(try_all("sizes", check_sizes, sizes, device));
   return certificate;
 }

@@ -10,7 +10,8 @@
 //     inputs        are as they were, and so are the operands of each kernel
 //     determinism   the same bits twice
 //     special values  NaN, infinities, zeros, subnormals, and where exp leaves the dtype (±88 to ±104 in f32), come out
-//                   as the reference has them in each of these dtypes; a subnormal may be kept or become a zero
+//                   as the reference has them in each of these dtypes; a subnormal may be kept or become a zero;
+//                   a note names dtypes in which the CPU has no kernel to compare with
 //     sizes         all but the first hold where a vector, a warp, a block or a tile ends too, and on both sides of the
 //                   sizes at which the CPU changes its way, also on inputs aligned to their element only; of special
 //                   values all in f32 on aligned inputs but of slow cases, else NaN and -infinity

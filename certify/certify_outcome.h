@@ -50,6 +50,8 @@ std::string check_forward_adds(const Subject& subject, Device device);
 std::string check_kernels_inputs(const Subject& subject, Device device);
 /// NaN, infinities, zeros, subnormals and the ends of exp, one at a time in each input, agree with the reference.
 std::string check_special_values(const Subject& subject, Device device);
+/// The dtypes in which some of these have no kernel for the CPU, so that special values cannot be compared there.
+std::string dtypes_without_reference(std::span<const Subject> subjects);
 /// The kernels of these cases that have no reference, for they are a library's own; only those that this kind of device
 /// lacks, if one is given.
 std::string kernels_without_reference(std::span<const OpCase> cases, std::optional<DeviceKind> lacking = {});

@@ -44,11 +44,12 @@ std::vector<Tensor> with_special(const OpCase& op, DType dtype, Device device, s
   return as_leaves(op, std::move(inputs));
 }
 
-enum class Of { gradient, result, elementwise_result };
+enum class Of { gradient, elementwise_gradient, result, elementwise_result };
 
 /// What one element of each input makes may be a zero in the place of a subnormal, of its sign, or it is the same to
-/// two roundings; a zero is a zero of the reference's sign. A sum that is subnormal may be another one of its sign, and
-/// a zero of any; so may a gradient be, where it met others.
+/// two roundings; a zero is a zero of the reference's sign. The gradient of one element by another may also be another
+/// subnormal of its sign, for its factors are rounded, and a zero of any sign; so may a sum that is subnormal. A
+/// gradient that met others is the same to a part of the largest one.
 bool agrees(double actual, double expected, double allowed, const Ends& ends, Of of) {
   if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
   if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
@@ -57,10 +58,15 @@ bool agrees(double actual, double expected, double allowed, const Ends& ends, Of
     bool zero = actual == 0 || (expected == 0 && std::abs(actual) == ends.subnormal);  // kept, where it counts as one
     return same_sign && (zero || std::abs(actual - expected) <= 2 * ends.between_subnormals);
   }
+  if (of == Of::elementwise_gradient && small)
+    return actual == 0 || std::abs(actual - expected) <= 2 * ends.between_subnormals ||
+           ((same_sign || expected == 0) && std::abs(actual) <= ends.smallest_normal);
   if (of == Of::result && small && expected != 0)
     return actual == 0 || (same_sign && std::abs(actual) <= ends.smallest_normal);
   return std::abs(actual - expected) <= allowed;
 }
+
+bool is_gradient(Of of) { return of == Of::gradient || of == Of::elementwise_gradient; }
 
 /// Any of `expected` will do, element by element. The tolerance's scale is the largest finite element, and at least 1,
 /// as inputs and upstream have.
@@ -77,7 +83,7 @@ std::string disagreement(Of of, size_t number, const Tensor& actual, const std::
   for (size_t i = 0; i < numbers.size(); ++i) {
     auto good = [&](const auto& each) { return agrees(numbers[i], each[i], ends.tolerance * scale, ends, of); };
     if (std::ranges::none_of(wanted, good))
-      return concat(of == Of::gradient ? "gradient " : "result ", number, " of shape ", actual.shape(), ", element ", i,
+      return concat(is_gradient(of) ? "gradient " : "result ", number, " of shape ", actual.shape(), ", element ", i,
                     ", is ", numbers[i], ", expected ", wanted[0][i]);
   }
   return "";
@@ -90,18 +96,22 @@ std::string disagreement(const OpCase& op, const Outcome& actual, const std::vec
     return tensors;
   };
   Of of = op.elementwise ? Of::elementwise_result : Of::result;
+  bool alone = op.elementwise && op.inputs.size() == 1 && !op.cancels;
+  Of of_gradient = alone ? Of::elementwise_gradient : Of::gradient;
   for (size_t k = 0; k < actual.results.size(); ++k)
     if (std::string found = disagreement(of, k, actual.results[k], all(&Outcome::results, k)); !found.empty())
       return found;
   for (size_t i = 0; i < actual.grads.size(); ++i)
     if (actual.grads[i].defined())
-      if (std::string found = disagreement(Of::gradient, i, actual.grads[i], all(&Outcome::grads, i)); !found.empty())
+      if (std::string found = disagreement(of_gradient, i, actual.grads[i], all(&Outcome::grads, i)); !found.empty())
         return found;
   return "";
 }
 
+constexpr DType kTried[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
+
 /// The reference in the same dtype, once for each number that `special` may count as; none where the CPU has no such
-/// kernel.
+/// kernel, which dtypes_without_reference tells.
 std::vector<Outcome> expected_outcomes(const OpCase& op, DType dtype, size_t changed, double special) {
   KeepSubnormals mode;
   std::vector<Outcome> expected;
@@ -134,7 +144,24 @@ bool is_tried(const OpCase& op, DType dtype, double special) {
   return (std::isnan(special) || special == -kInfinity) && (dtype == DType::f32 || !op.slow);
 }
 
+bool has_reference(const OpCase& op, DType dtype) {
+  try {
+    run_reference(op, dtype);
+  } catch (const Error& error) {
+    return error.kind() != ErrorKind::missing;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string dtypes_without_reference(std::span<const Subject> subjects) {
+  std::string dtypes;
+  for (DType dtype : kTried)
+    if (!std::ranges::all_of(subjects, [&](const Subject& subject) { return has_reference(subject.op, dtype); }))
+      dtypes += concat(dtypes.empty() ? "" : ", ", dtype);
+  return dtypes;
+}
 
 std::string check_special_values(const Subject& subject, Device device) {
   const OpCase& op = subject.op;
@@ -142,7 +169,7 @@ std::string check_special_values(const Subject& subject, Device device) {
     const InputSpec& spec = op.inputs[i];
     bool of_the_dtype = differentiable(spec) || spec.kind == InputSpec::Kind::constant;
     if (!of_the_dtype || spec.shape.numel() == 0) continue;
-    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    for (DType dtype : kTried)
       for (double special : ends_of(dtype).special()) {
         if (!is_tried(op, dtype, special)) continue;
         if (std::string found = try_special(op, dtype, device, i, special); !found.empty()) return found;

@@ -17,6 +17,36 @@ void add_rms_norms(std::vector<OpCase>& cases) {
   add_speed_case(cases, "rms_norm", scaled, {{{4096, 4096}}, {{4096}}});
 }
 
+void add_sums_and_norms(std::vector<OpCase>& cases) {
+  auto both = [](const AddNormResult& result) { return std::vector<Tensor>{result.sum, result.y}; };
+  auto layer = [both](Inputs in) { return both(add_layer_norm(in[0], in[1], in[2], in[3])); };
+  auto rms = [both](Inputs in) { return both(add_rms_norm(in[0], in[1], in[2])); };
+  auto one_used = [&](const char* op, auto call, std::vector<InputSpec> inputs) {
+    add_case(
+        cases, op, "only the sum used", [call](Inputs in) { return call(in)[0]; }, inputs);
+    add_case(
+        cases, op, "only the norm used", [call](Inputs in) { return call(in)[1]; }, inputs);
+  };
+  for (const Shape& shape : {Shape{3, 7}, Shape{2, 3, 17}, Shape{5}, Shape{0, 5}}) {
+    InputSpec rows{shape}, columns{{shape[-1]}};
+    cases.push_back({"add_layer_norm", concat(shape), layer, {rows, rows, columns, columns}});
+    cases.push_back({"add_rms_norm", concat(shape), rms, {rows, rows, columns}});
+  }
+  one_used("add_layer_norm", layer, {{{3, 7}}, {{3, 7}}, {{7}}, {{7}}});
+  one_used("add_rms_norm", rms, {{{3, 7}}, {{3, 7}}, {{7}}});
+  cases.push_back({"add_layer_norm", "one summand", layer, {{{3, 7}}, constant({3, 7}), constant({7}), {{7}}}});
+  cases.push_back({"add_rms_norm", "frozen summands", rms, {constant({3, 7}), constant({3, 7}), {{7}}}});
+  cases.back().made_of_others = true;
+  auto plain = [both](Inputs in) { return both(add_layer_norm(in[0], in[1], Tensor(), Tensor())); };
+  cases.push_back({"add_layer_norm", "plain", plain, {{{3, 7}}, {{3, 7}}}});
+  for (const Shape& shape : kOddRows) {
+    add_size_case(cases, "add_layer_norm", layer, {{shape}, {shape}, {{shape[1]}}, {{shape[1]}}});
+    add_size_case(cases, "add_rms_norm", rms, {{shape}, {shape}, {{shape[1]}}});
+  }
+  add_speed_case(cases, "add_layer_norm", layer, {{{4096, 4096}}, {{4096, 4096}}, {{4096}}, {{4096}}});
+  add_speed_case(cases, "add_rms_norm", rms, {{{4096, 4096}}, {{4096, 4096}}, {{4096}}});
+}
+
 void add_swiglus(std::vector<OpCase>& cases) {
   auto halves = [](Inputs in) { return swiglu(in[0]); };
   for (const Shape& shape : {Shape{3, 10}, Shape{2, 3, 34}, Shape{6}, Shape{0, 4}, Shape{3, 0}})
@@ -86,6 +116,7 @@ void add_cached_attentions(std::vector<OpCase>& cases) {
 
 void add_transformer_cases(std::vector<OpCase>& cases) {
   add_rms_norms(cases);
+  add_sums_and_norms(cases);
   add_swiglus(cases);
   add_ropes(cases);
   add_cached_attentions(cases);

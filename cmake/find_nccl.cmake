@@ -1,5 +1,6 @@
 # NCCL comes with some toolkits, as a package of its own (libnccl-dev), and in the wheel nvidia-nccl of PyTorch, which has the
-# library under the name libnccl.so.2 only. NCCL_ROOT in the environment says where.
+# library under the name libnccl.so.2 only. NCCL_ROOT in the environment says where; what is installed goes before the wheel of
+# the Python that comes first on PATH.
 set(found_nccl FALSE)
 set(nccl_needed 2.26)  # the first that keeps the order of calls of several groups on a GPU (NCCL_LAUNCH_ORDER_IMPLICIT)
 if(NOT SHARDGRAD_NCCL MATCHES "^(AUTO|ON|OFF)$")
@@ -10,6 +11,17 @@ if(SHARDGRAD_NCCL STREQUAL "OFF")
 endif()
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ENV NCCL_ROOT ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+if(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
+  find_program(python_of_path python3 NO_CACHE)
+  if(python_of_path)
+    execute_process(COMMAND ${python_of_path} -c "import nvidia.nccl as nccl; print(list(nccl.__path__)[0])"
+                    OUTPUT_VARIABLE nccl_wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET TIMEOUT 60)
+  endif()
+  if(EXISTS "${nccl_wheel}/include/nccl.h" AND EXISTS "${nccl_wheel}/lib/libnccl.so.2")
+    set(NCCL_INCLUDE_DIR ${nccl_wheel}/include CACHE PATH "the folder of nccl.h" FORCE)
+    set(NCCL_LIBRARY ${nccl_wheel}/lib/libnccl.so.2 CACHE FILEPATH "NCCL" FORCE)
+  endif()
+endif()
 set(why_not "no nccl.h or no libnccl")
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h lines REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
@@ -23,7 +35,7 @@ if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set(why_not "that of ${NCCL_INCLUDE_DIR} is '${nccl_version}', and ${nccl_needed} or newer is needed")
 endif()
 if(SHARDGRAD_NCCL STREQUAL "ON")
-  message(FATAL_ERROR "shardgrad: there is no NCCL to build with (${why_not}); install libnccl-dev, set NCCL_ROOT to a folder "
-                      "that has it, or configure with -DSHARDGRAD_NCCL=OFF")
+  message(FATAL_ERROR "shardgrad: there is no NCCL to build with (${why_not}); install libnccl-dev or PyTorch, set NCCL_ROOT "
+                      "to a folder that has it, or configure with -DSHARDGRAD_NCCL=OFF")
 endif()
 message(STATUS "shardgrad: NCCL FALSE (${why_not}): GPUs send by way of host memory")

@@ -1,6 +1,6 @@
 # One shared library. Registration of kernels happens in static objects, which a shared library never drops.
 set(folders core kernels kernels/cpu dist/transports dist/transports/mpi dist/transports/two_level dist/group autograd autograd/ops
-    nn optim parallel fsdp fsdp/step)
+    nn optim parallel fsdp fsdp/offload fsdp/step)
 # What starts, watches, checks, draws and talks computes little: -O1 compiles it in two thirds of the time.
 set(talking_folders certify picture dist/os dist/bootstrap dist/watch dist/launch fsdp/setup fsdp/state)
 if(SHARDGRAD_TRAIN)

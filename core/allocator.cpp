@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/chunk_pool.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
@@ -73,14 +74,15 @@ class MemoryApart final : public MemorySource {
 
 class CachingAllocator final : public Allocator {
  public:
-  CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source, size_t large = kLarge)
-      : Allocator(device), reuse_(reuse), source_(std::move(source)), large_(large), chunks_(reuse) {}
+  CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source, size_t large = kLarge,
+                   bool grows = false)
+      : Allocator(device), reuse_(reuse), source_(std::move(source)), large_(large), grows_(grows), chunks_(reuse) {}
   ~CachingAllocator() override { shrink(0); }
 
   MemoryBlock allocate(size_t bytes, Stream& stream) override {
     Event wait;
     void* data = find(bytes, stream, wait);
-    if (!data && !running_stream()) {  // running work may not wait: some of it is what would be waited for
+    if (!data && !grows_ && !running_stream()) {  // running work may not wait: some of it is what would be waited for
       wait_for_frees();
       data = find(bytes, stream, wait);
     }
@@ -113,6 +115,16 @@ class CachingAllocator final : public Allocator {
     source_->give(block.data, size);
   }
 
+  size_t kept() const override {
+    std::lock_guard lock(mutex_);
+    return cached_ + chunks_.bytes();
+  }
+
+  void trim() noexcept override {
+    std::lock_guard lock(mutex_);
+    shrink(0);
+  }
+
  private:
   struct Cached {
     void* data;
@@ -126,7 +138,10 @@ class CachingAllocator final : public Allocator {
   }
 
   // A use of the memory that is not ordered before its release is a race; it ends every later wait of the context.
-  static void poison(MemoryBlock block, Stream& stream) noexcept try {
+  // Another device's memory is no part of a step that is captured.
+  void poison(MemoryBlock block, Stream& stream) noexcept try {
+    Capture* capture = Capture::current();
+    OutsideCapture outside(capture && capture->device() != device());
     Access access{block.data, block.bytes, true};
     stream.run("poison of freed memory", [block] { poison_bytes(block.data, block.bytes); }, {&access, 1});
   } catch (...) {
@@ -187,8 +202,8 @@ class CachingAllocator final : public Allocator {
   void* fresh(size_t bytes, size_t size, Stream& stream, Event& wait) {
     size_t live = live_ + size, peak = std::max(peak_, live);
     size_t limit = peak + peak / 10 + (size_t(16) << 20), held = cached_ + chunks_.bytes();
-    if (live + held > limit) shrink(limit > live ? limit - live : 0);
-    if (void* data = take(bytes, size, stream, wait)) return data;
+    if (!grows_ && live + held > limit) shrink(limit > live ? limit - live : 0);
+    if (void* data = take(bytes, size, stream, wait); data || grows_) return data;
     shrink(0);
     return take(bytes, size, stream, wait);
   }
@@ -227,7 +242,8 @@ class CachingAllocator final : public Allocator {
   Reuse reuse_;
   std::shared_ptr<MemorySource> source_;
   const size_t large_;  // bytes; from here on blocks come from chunks
-  std::mutex mutex_;
+  const bool grows_;    // and gives nothing back by itself
+  mutable std::mutex mutex_;
   ChunkPool chunks_;
   std::vector<std::vector<Cached>> free_;  // small blocks by size class
   size_t live_ = 0, cached_ = 0, peak_ = 0;
@@ -255,8 +271,12 @@ void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const Memor
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source) {
   return make_ref<CachingAllocator>(device, reuse, std::move(source));
 }
+Ref<Allocator> make_growing_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source, size_t large) {
+  return make_ref<CachingAllocator>(device, reuse, std::move(source), large ? large : kLarge, true);
+}
+std::shared_ptr<MemorySource> memory_apart() { return std::make_shared<MemoryApart>(); }
 Ref<Allocator> make_allocator_apart(Device device, Reuse reuse) {
-  return make_ref<CachingAllocator>(device, reuse, std::make_shared<MemoryApart>(), std::numeric_limits<size_t>::max());
+  return make_ref<CachingAllocator>(device, reuse, memory_apart(), kNeverCut);
 }
 Ref<Allocator> make_null_allocator(Device device) { return make_ref<NullAllocator>(device); }
 

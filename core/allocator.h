@@ -37,6 +37,10 @@ class Allocator : public RefCounted {
   virtual void free(MemoryBlock block, Stream& stream) noexcept = 0;
   /// Gives memory back when no stream is left that could use it.
   virtual void discard(MemoryBlock block) noexcept = 0;
+  /// Bytes that it keeps and that are no block's.
+  virtual size_t kept() const { return 0; }
+  /// Gives what nobody uses any more back to where it came from.
+  virtual void trim() noexcept {}
   Device device() const { return device_; }
 
  private:
@@ -73,6 +77,9 @@ std::shared_ptr<MemorySource> system_memory();
 /// more, the caller waits for the uses that freed blocks still have, which then go back to it.
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
                                       std::shared_ptr<MemorySource> source = system_memory());
+/// The same for a captured step (capture_memory.h): it asks the source where nothing fits, waits for nobody and keeps
+/// all but for trim(). `large`: bytes from which on blocks are cut from chunks; 0: as above.
+Ref<Allocator> make_growing_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source, size_t large);
 /// No memory is left. Whoever the memory is for adds itself on the way up: the storage its owner and rank, the tensor
 /// its operation, dtype and shape.
 class OutOfMemory : public Error {

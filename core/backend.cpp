@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/host_capture.h>
 #include <shardgrad/core/memory_apart.h>
 
 namespace shardgrad {
@@ -21,6 +22,10 @@ class HostBackend final : public Backend {
   }
   Stream& compute() override { return *compute_; }
   std::unique_ptr<Stream> make_stream(std::string name) override { return make_thread_stream(context_, name); }
+  std::unique_ptr<Capture> make_capture() override {
+    if (!is_emulated(device().kind)) return Backend::make_capture();
+    return make_host_capture(*this, Ref<CaptureMemory>(static_cast<CaptureMemory*>(memory().get())));
+  }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     if (device() == kMeta) return;
     Access accesses[] = {{to, bytes, true}, {from, bytes, false}};
@@ -32,6 +37,13 @@ class HostBackend final : public Backend {
   Context& context_;
   std::unique_ptr<Stream> compute_;
 };
+
+// An emulated device's, of which steps may be captured.
+std::unique_ptr<Backend> make_emulated(Device device, Context& context, Ref<Allocator> own,
+                                       std::shared_ptr<MemorySource> source, size_t large) {
+  auto memory = make_ref<CaptureMemory>(std::move(own), Reuse::poisoned, std::move(source), large);
+  return std::make_unique<HostBackend>(device, context, std::move(memory), false);
+}
 
 // Device sim has its kernels in a library of their own, which enters them into the kernel table as it is loaded.
 void load_simulator() {
@@ -47,15 +59,21 @@ void load_simulator() {
 
 const Ref<Allocator>& Backend::host_memory() { return device_ == kMeta ? memory_ : context().backend(kCpu).memory(); }
 
+std::unique_ptr<Capture> Backend::make_capture() {
+  fail("a step cannot be captured on device ", device_, ", which ",
+       has_values(device_) ? "runs it in the caller's thread and would gain nothing" : "computes nothing",
+       "; run it without StepGraph, or on device cuda or sim");
+}
+
 std::unique_ptr<Backend> make_backend(Device device, Context& context) {
   switch (device.kind) {
     case DeviceKind::cpu:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
     case DeviceKind::sim:
       load_simulator();
-      return std::make_unique<HostBackend>(device, context, make_allocator_apart(device, Reuse::poisoned), false);
+      return make_emulated(device, context, make_allocator_apart(device, Reuse::poisoned), memory_apart(), kNeverCut);
     case DeviceKind::acc:
-      return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::poisoned), false);
+      return make_emulated(device, context, make_caching_allocator(device, Reuse::poisoned), system_memory(), 0);
     case DeviceKind::meta:
       return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);
     case DeviceKind::cuda:

@@ -22,6 +22,7 @@ inline constexpr Kind pinned_host = named<"pinned_host">;  ///< what waits in Ba
 
 namespace shardgrad {
 
+class Capture;
 class Context;
 
 /// A device failed in a piece of work, or refused it.
@@ -59,6 +60,9 @@ class Backend {
   virtual void end_range(uint64_t) {}
   /// Queues a copy of bytes within this device, or between it and host memory.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
+  /// For steps that are recorded once and run again many times (core/step_graph.h). Throws Error(input) where a device
+  /// cannot, with the remedy.
+  virtual std::unique_ptr<Capture> make_capture();
   /// True when queued work on a thread of the host may read and write this memory: everywhere but on a GPU.
   bool addressable() const { return device_.kind != DeviceKind::cuda; }
 

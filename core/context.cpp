@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <map>
 #include <optional>
 
 #include <shardgrad/core/error.h>
@@ -59,11 +58,6 @@ int wanted_threads(int threads, const char* omp_num_threads, int share) {
   return threads > 0 ? threads : told > 0 ? told : std::max(1, share);
 }
 
-// Devices of a kind beside its first: further GPUs, and what stands for them in tests.
-struct FurtherDevices {
-  std::map<std::pair<DeviceKind, int>, std::unique_ptr<Backend>> backends;
-};
-
 Context::Context() : Context(Options()) {}
 
 Context::Context(Options options) : options_(options) {
@@ -71,9 +65,8 @@ Context::Context(Options options) : options_(options) {
            options_.rank, " of ", options_.world_size, " is not possible");
   options_.threads = wanted_threads(options_.threads, std::getenv("OMP_NUM_THREADS"), usable_cores());
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
-  ledger_->set_home(this);
+  ledger_->home()->open(*this);
   put_on_top(link_);
-  slot<FurtherDevices>();  // made first, and so the last to go
 }
 
 void Context::set_threads(int threads) {
@@ -87,16 +80,16 @@ Context::~Context() {
     at_end_.run();
     while (!slots_.empty()) slots_.pop_back();
   }
-  ledger_->set_home(nullptr);
+  Home& home = *ledger_->home();
+  home.close();
   // The host's last: what streams of the others still run takes memory of it.
+  further_backends_.clear();
   for (int kind = kDeviceKindCount; kind-- > 0;) backends_[kind].reset();
+  home.set_gone();
   take_out(link_);
-  for (ContextLink* link = top; link; link = link->below)
-    if (link->context == this) link->context = nullptr;  // a ContextScope that outlives it
-  compute_while_current();
 }
 
-Context* Context::current() { return top ? top->context : nullptr; }
+Context* Context::current() { return top ? top->home->context() : nullptr; }
 
 Context& context() {
   Context* current = Context::current();
@@ -109,13 +102,12 @@ Context& context() {
 Backend& Context::make(Device device) {
   SG_CHECK(device.index == 0 || device.kind == DeviceKind::cuda || is_emulated(device.kind), "device ", device,
            ": there is one ", name_of(device.kind));
-  FurtherDevices* further = device.index ? &slot<FurtherDevices>() : nullptr;
   std::lock_guard lock(backend_mutex_);
-  auto& backend = further ? further->backends[{device.kind, device.index}] : backends_[size_t(device.kind)];
+  auto& backend = device.index ? further_backends_[{device.kind, device.index}] : backends_[size_t(device.kind)];
   if (!backend) {
     if (is_emulated(device.kind) && !checker_) checker_ = std::make_unique<HappensBefore>();
     backend = make_backend(device, *this);
-    if (!further) backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
+    if (device.index == 0) backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
   }
   return *backend;
 }
@@ -140,7 +132,7 @@ void Context::check_abort() const {
   std::rethrow_exception(abort_error_);
 }
 
-ContextScope::ContextScope(Context& context) : link_{&context} { put_on_top(link_); }
+ContextScope::ContextScope(Context& context) : link_{context.ledger().home()} { put_on_top(link_); }
 ContextScope::~ContextScope() { take_out(link_); }
 
 }  // namespace shardgrad

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <typeindex>
@@ -22,6 +23,7 @@
 #include <shardgrad/core/backend.h>
 #include <shardgrad/core/device.h>
 #include <shardgrad/core/end_hooks.h>
+#include <shardgrad/core/home.h>
 #include <shardgrad/core/ledger.h>
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/core/thread_setting.h>
@@ -35,9 +37,9 @@ inline constinit thread_local ThreadSetting<Tag> owner{Tag{Category::activation,
 /// Where the calling thread has a seed of its own, because it repeats what was drawn by another; null elsewhere.
 inline constinit thread_local ThreadSetting<uint64_t*> own_seed{nullptr};
 
-/// A context in the line of those that a thread has taken up; the last one is current.
+/// A context in the line of those that a thread has taken up; the last one is current. It may go meanwhile.
 struct ContextLink {
-  Context* context = nullptr;
+  Ref<Home> home;
   ContextLink* below = nullptr;
 };
 }  // namespace detail
@@ -59,13 +61,13 @@ class Context {
   Context();
   explicit Context(Options options);
   /// By the thread that made it; contexts may go in any order, and the last one that is left is current. On an
-  /// asynchronous device a tensor is used while the context that made it is current, and dropped then, or by a thread
-  /// that has none.
+  /// asynchronous device a tensor is used while the context that made it is current. It may be dropped by any thread at
+  /// any time, also while its context ends and after.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// The calling thread's context, or null.
+  /// The calling thread's context, or null, as when that has ended.
   static Context* current();
 
   int rank() const { return options_.rank; }
@@ -133,7 +135,9 @@ class Context {
   std::mutex backend_mutex_, slot_mutex_;
   std::unique_ptr<Backend> backends_[kDeviceKindCount];
   std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
-  detail::ContextLink link_{this};
+  // Beside the first of a kind: further GPUs, and what stands for them in tests.
+  std::map<std::pair<DeviceKind, int>, std::unique_ptr<Backend>> further_backends_;
+  detail::ContextLink link_{ledger_->home()};
   EndHooks at_end_;
   std::vector<std::pair<std::type_index, std::unique_ptr<AnySlot>>> slots_;
 };

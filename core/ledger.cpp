@@ -132,15 +132,4 @@ void Ledger::on_change(std::function<void(Tag, int64_t)> observer) {
   observed_.store(bool(observer_), std::memory_order_release);
 }
 
-void Ledger::set_home(Context* home) {
-  std::lock_guard lock(home_mutex_);
-  home_ = home;
-}
-
-bool Ledger::with_home(const std::function<void(Context&)>& use) {
-  std::lock_guard lock(home_mutex_);
-  if (home_) use(*home_);
-  return home_ != nullptr;
-}
-
 }  // namespace shardgrad

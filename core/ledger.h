@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include <shardgrad/core/home.h>
+
 namespace shardgrad {
 
 class Ledger;
@@ -64,10 +66,9 @@ inline const char* name_of(Kind category) { return category.name(); }
 template <detail::Name name> inline constexpr Kind named{detail::declared<name>};
 
 inline constexpr Kind activation = named<"activation">;  ///< what operations make
+inline constexpr Kind borrowed = named<"borrowed">;      ///< memory that somebody else made and may look at
 inline constexpr Kind other = named<"other">;
 }  // namespace Category
-
-class Context;
 
 /// The owner of some bytes. Unit 0 means "no unit".
 struct Tag {
@@ -106,10 +107,8 @@ class Ledger {
   void on_change(std::function<void(Tag, int64_t bytes)> observer);
   bool is_observed() const { return observed_.load(std::memory_order_acquire); }
 
-  /// The context whose bytes these are; null from its end on.
-  void set_home(Context* home);
-  /// Calls `use` with it, and it does not end meanwhile. False when it has ended.
-  bool with_home(const std::function<void(Context&)>& use);
+  /// The context whose bytes these are.
+  const Ref<Home>& home() const { return home_; }
 
  private:
   struct Count {
@@ -133,8 +132,7 @@ class Ledger {
   std::mutex observing_;
   std::function<void(Tag, int64_t)> observer_;
   std::atomic<bool> observed_{false};
-  std::mutex home_mutex_;
-  Context* home_ = nullptr;
+  const Ref<Home> home_ = make_ref<Home>();
 };
 
 }  // namespace shardgrad

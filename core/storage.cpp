@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/context.h>
 
 namespace shardgrad {
 
 static Stream& stream_now(Context& context, Device device) {
   Stream* running = running_stream();
-  return running ? *running : context.backend(device).compute();
+  return running && &running->context() == &context ? *running : context.backend(device).compute();
 }
 
 Stream& current_stream(Device device) {
@@ -52,18 +53,15 @@ Storage::~Storage() {
   if (!resident_ || is_window()) return;
   ledger_->sub(tag(), bytes_);
   if (bytes_ == 0) return;
-  auto free_in = [this](Context& context) { memory_->free(block_, stream_now(context, device())); };
-  if (Context* context = Context::current()) {
-    free_in(*context);
-    return;
+  Home& home = *ledger_->home();
+  if (Home::Visit visit(home); visit) {
+    Context& context = *home.context();
+    std::optional<ContextScope> scope;  // a thread without one drops it, as Python's garbage collector may in any
+    if (Context::current() != &context) scope.emplace(context);
+    memory_->free(block_, stream_now(context, device()));
+  } else {
+    home.when_gone([memory = memory_, block = block_] { memory->discard(block); });
   }
-  // A thread without a context drops it, as Python's garbage collector may in any; or it outlives its context (a tensor
-  // kept past the end of a run), and no stream is left to order with.
-  bool freed = ledger_->with_home([&](Context& home) {
-    ContextScope scope(home);
-    free_in(home);
-  });
-  if (!freed) memory_->discard(block_);
 }
 
 static std::string described(Category::Kind category, const std::string& unit) {
@@ -108,6 +106,8 @@ uint64_t Storage::version_at(size_t offset) const {
 }
 
 void Storage::bump_version(size_t begin, size_t end) {
+  if (Capture* capture = Capture::current()) [[unlikely]]
+    capture->note_write(Ref<Storage>(this), begin, end);
   if (!rare_ || (begin == 0 && end >= bytes_)) {
     ++version_;
     return;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
 #include <shardgrad/core/thread.h>
@@ -62,13 +63,15 @@ class ThreadStream final : public Stream {
   }
 
   Event record() override {
+    if (is_captured()) return detail::capture->record(*this);
     Ref<Event::State> state = make_ref<QueueEvent>(queue_, queue_->pushed());
     if (checked_) state->clock = context_.checker()->record(id_);
     return Event(std::move(state));
   }
 
-  void wait(const Event& event) override {
-    if (!event.state()) return;
+  void wait(const Event& given) override {
+    if (!given.state() || (detail::capture && detail::capture->wait(*this, given))) return;
+    Event event = given.recorded();
     if (checked_) context_.checker()->wait(id_, event.state()->clock);
     if (event.done() && !event.state()->failed()) return;
     enqueue(
@@ -100,6 +103,21 @@ std::unique_ptr<StreamTimer> Stream::make_timer() { return std::make_unique<Host
 
 void Stream::note(const char* label, std::span<const Access> accesses) {
   context_.checker()->work(id_, label, accesses);
+}
+
+void Stream::note_captured(const char* label, std::span<const Access> accesses) {
+  detail::capture->note(*this, label, accesses);
+}
+
+void Stream::add_captured(const char* label, std::function<void()> work, std::span<const Access> accesses) {
+  detail::capture->add(*this, label, std::move(work), accesses);
+}
+
+bool Stream::captured() const { return detail::capture->has(*this); }
+
+void Stream::notify(std::function<void()> note) {
+  if (is_captured()) refuse_in_capture("a call of the host (Stream::notify)", "make it after the step");
+  run("notify", std::move(note));
 }
 
 void Event::host_wait() const {

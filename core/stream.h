@@ -26,6 +26,25 @@
 namespace shardgrad {
 
 class Context;
+class Capture;  // capture.h
+
+namespace detail {
+/// The step that the calling thread captures, whose streams' work is recorded; else null.
+inline constinit thread_local Capture* capture = nullptr;
+}  // namespace detail
+
+/// What the calling thread queues in this scope is no part of the step that it captures, unless `on` is false.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(bool on = true) : before_(detail::capture) {
+    if (on) detail::capture = nullptr;
+  }
+  ~OutsideCapture() { detail::capture = before_; }
+  OutsideCapture(const OutsideCapture&) = delete;
+
+ private:
+  Capture* before_;
+};
 
 /// A byte range that a piece of work touches; what the happens-before checker compares.
 struct Access {
@@ -95,8 +114,12 @@ class Stream {
   /// work. `accesses` are the bytes it reads and writes (for the checker).
   template <class Work>
   void run(const char* label, Work&& work, std::span<const Access> accesses = {}, Begin begin = Begin::at_once) {
-    if (checked_) [[unlikely]]
+    if (detail::capture && !inline_) [[unlikely]] {
+      note_captured(label, accesses);
+      if (!native_) return add_captured(label, std::function<void()>(std::forward<Work>(work)), accesses);
+    } else if (checked_) [[unlikely]] {
       note(label, accesses);
+    }
     if (inline_) {
       work();
     } else if (native_) {
@@ -117,12 +140,14 @@ class Stream {
   /// Work queued from now on starts after `event`. An inline stream blocks here.
   virtual void wait(const Event& event) = 0;
   /// Calls `note` on some thread of the host when this stream gets there. It must be short, must not throw, and must
-  /// use no device.
-  virtual void notify(std::function<void()> note) { run("notify", std::move(note)); }
+  /// use no device. Throws Error(input) in a step that is captured.
+  virtual void notify(std::function<void()> note);
   virtual std::unique_ptr<StreamTimer> make_timer();
   /// Blocks the calling thread until everything queued so far has run; rethrows a failure of the work.
   void synchronize() { record().host_wait(); }
 
+  /// Ends with the stream.
+  std::weak_ptr<void> life() const { return life_; }
   bool is_inline() const { return inline_; }
   /// The device's own handle (a cudaStream_t); null for streams of the host.
   void* native() const { return native_; }
@@ -146,6 +171,10 @@ class Stream {
   virtual void after_launch() noexcept {}    // native streams, also when the work threw
   virtual void check_launch(const char*) {}  // native streams: throws DeviceFault
   void note(const char* label, std::span<const Access> accesses);
+  void note_captured(const char* label, std::span<const Access> accesses);
+  void add_captured(const char* label, std::function<void()> work, std::span<const Access> accesses);
+  /// Where the calling thread captures: whether this stream's work is recorded.
+  bool is_captured() const { return detail::capture && captured(); }
 
   Context& context_;
   std::string name_;
@@ -153,6 +182,10 @@ class Stream {
   bool inline_;
   bool checked_;
   void* native_ = nullptr;
+
+ private:
+  bool captured() const;
+  std::shared_ptr<void> life_ = std::make_shared<char>();
 };
 
 /// Runs work at once in the caller's thread.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
 #include <shardgrad/core/pretend_zeros.h>
@@ -62,7 +63,13 @@ void* Tensor::host_data(DType expected) const {
   return data;
 }
 
+static bool is_captured(Device device) { return Capture::current() && Capture::current()->device() == device; }
+
 template <class T> std::vector<T> Tensor::to_vector() const {
+  if (is_captured(device()))
+    refuse_in_capture(
+        concat("the host's look at a ", dtype(), " ", shape(), " (item(), to_vector(), a print or a condition)"),
+        "keep the tensor, and read it after the step");
   SG_CHECK(dtype_of<T> == dtype(), "to_vector<", dtype_of<T>, ">() of a tensor of dtype ", dtype());
   bool pretended = device().kind == DeviceKind::meta && detail::pretends_zeros.of(context());
   SG_CHECK(device().kind != DeviceKind::meta || pretended, "to_vector(): a tensor on meta has no values");
@@ -141,6 +148,8 @@ Tensor empty_on_host(const Shape& shape, DType dtype, Device device) {
 Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options) {
   Tensor result = empty(shape, options);
   if (result.numel() == 0 || result.device().kind == DeviceKind::meta) return result;
+  if (is_captured(result.device()))
+    refuse_in_capture(concat("a ", options.dtype, " ", shape, " of numbers of the host"), "make it before the step");
   Backend& backend = context().backend(result.device());
   backend.copy(backend.compute(), result.out().data, data, result.bytes());
   if (!backend.compute().is_inline()) backend.compute().synchronize();
@@ -199,6 +208,10 @@ void copy_into(const Tensor& to, const Tensor& from) {
   Backend& source = context().backend(from.device());
   // Between a host and an asynchronous device the device's compute stream does the copy, in order with its work; a
   // GPU does every copy that it has a part in.
+  if (&target != &source && (is_captured(to.device()) || is_captured(from.device())))
+    refuse_in_capture(
+        concat("a copy of ", from.dtype(), " ", from.shape(), " from ", from.device(), " to ", to.device()),
+        "copy into a tensor that stays before the step, or out of one after it");
   Backend& worker = target.compute().is_inline() || !source.addressable() ? source : target;
   Backend& other = &worker == &target ? source : target;
   if (&other != &worker) worker.compute().wait(other.compute().record());

@@ -54,8 +54,10 @@ class Tensor {
   const Ref<Storage>& storage() const { return impl().storage; }
   size_t offset() const { return impl().offset; }
   bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
-  /// True when no other handle shares this tensor's memory or autograd state.
-  bool unique() const { return impl_ && impl_->unique() && impl_->storage->unique(); }
+  /// True when no other handle shares this tensor's memory or autograd state, and nobody has lent it the memory.
+  bool unique() const {
+    return impl_ && impl_->unique() && impl_->storage->unique() && impl_->storage->tag().category != Category::borrowed;
+  }
 
   /// Host pointer to the elements. Throws when T is not the dtype, when the device is not the cpu (copy with
   /// `.to(kCpu)` first), or when the storage is released. On cpu, compute has always finished.

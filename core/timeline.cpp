@@ -1,5 +1,6 @@
 #include <shardgrad/core/timeline.h>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/context.h>
 
 namespace shardgrad {
@@ -14,9 +15,10 @@ static void stamp(Stream& stream, void (Recorder::*moment)(uint64_t), uint64_t r
   stream.notify([&recorder, moment, record] { (recorder.*moment)(record); });
 }
 
+// In a captured step there are none: a replay calls nobody of the host.
 std::optional<uint64_t> begin_span(Stream& stream, Record record) {
   Recorder& recorder = stream.context().recorder();
-  if (!recorder.tracing()) return {};
+  if (!recorder.tracing() || Capture::current()) return {};
   record.lane = stream.name();
   uint64_t span = recorder.begin(std::move(record));
   stamp(stream, &Recorder::start, span);

@@ -44,11 +44,6 @@ void WorkQueue::push(const char* label, std::function<void()> work, Begin begin)
   if (wake) work_ready_.notify_one();
 }
 
-uint64_t WorkQueue::pushed() const {
-  std::lock_guard lock(mutex_);
-  return pushed_;
-}
-
 // Work of another stream may be what this work waits for, and what would abort another context's waits is not looked at
 // by work of this one.
 static bool may_run_work_of(const Context& context) {

@@ -36,7 +36,7 @@ class WorkQueue : public RefCounted {
   explicit WorkQueue(Stream& stream);
   void push(const char* label, std::function<void()> work, Begin begin);
   /// How many pieces have been queued; the newest's ticket.
-  uint64_t pushed() const;
+  uint64_t pushed() const { return pushed_.load(std::memory_order_acquire); }
   bool done(uint64_t ticket) const { return completed_.load(std::memory_order_acquire) >= ticket; }
   /// Whether a piece has failed: those after it are skipped.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -62,12 +62,11 @@ class WorkQueue : public RefCounted {
 
   Stream& stream_;
   Context& context_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;     // a piece is done
   std::condition_variable work_ready_;  // there may be something for the stream's thread
   std::deque<Item> pending_;
-  uint64_t pushed_ = 0;
-  std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> pushed_{0}, completed_{0};
   uint64_t due_ = 0;       // up to this ticket it is the stream's thread's to run
   bool running_ = false;   // somebody runs a piece
   bool watching_ = false;  // the stream's thread looks by itself

@@ -103,6 +103,7 @@ class Sharded {
 /// already, when a part does not fit (another group, split over another number of ranks, a parameter that is used
 /// outside of it, too), when a parameter is not floating, has a gradient or cannot be gathered in param_dtype, when
 /// something is on another device than the context's, and when ranks disagree about structure, options, seed or values.
+/// One thread at a time computes with the model, forward or backward; a second one meanwhile is refused by name.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
 /// The same over one axis of a mesh, along whose other axes ranks hold parts of larger parameters (Part, as in tensor
 /// parallelism) or copies: the model's state is joined over all ranks of the mesh, which call everything below that is

@@ -9,7 +9,8 @@ void convert_sync_batchnorm(nn::Module& module, dist::ProcessGroup& group) {
     if (auto* norm = dynamic_cast<nn::BatchNorm1d*>(each))
       norm->synchronise([&group, life = group.life(), unit = each->full_name()](const Tensor& sums) {
         SG_CHECK(!life.expired(), "batch_norm of '", unit, "': the process group that it sums over is gone");
-        group.all_reduce(sums, {{unit, "batch_norm"}}).wait(context().backend(sums.device()).compute());
+        if (group.size() > 1)
+          group.all_reduce(sums, {{unit, "batch_norm"}}).wait(context().backend(sums.device()).compute());
       });
 }
 

@@ -10,6 +10,7 @@ namespace shardgrad::kernels {
   SLOT(permute) SLOT(narrow) SLOT(narrow_backward) SLOT(flip) SLOT(triangle) SLOT(scatter) SLOT(prod) SLOT(prod_backward) \
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(cumsum) SLOT(sort) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
+  SLOT(add_layer_norm) SLOT(add_rms_norm) \
   SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(group_norm) SLOT(group_norm_backward) \
   SLOT(swiglu) SLOT(swiglu_backward) \
   SLOT(max_pool2d) SLOT(max_pool2d_backward) SLOT(avg_pool2d) SLOT(avg_pool2d_backward) \

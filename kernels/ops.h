@@ -9,6 +9,7 @@
 // "Row-wise" means over the last dimension of a tensor seen as (rows, columns).
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -94,6 +95,10 @@ extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, OutView, View, View, double> rms_norm;      ///< (y, rstd, x(key), weight, eps): y = x · rstd · weight
 extern Slot<OutView, OutView, View, View, View, View> rms_norm_backward;  ///< (dx, dweight, dy(key), x, weight, rstd)
+/// (sum, y, mean, rstd, x(key), residual, weight, bias, eps): sum = x + residual of one shape, and what layer_norm makes of it
+/// as it was rounded, with the bits that the two have one after the other. Backward is layer_norm_backward, of the sum.
+extern Slot<OutView, OutView, OutView, OutView, View, View, View, View, double> add_layer_norm;
+extern Slot<OutView, OutView, OutView, View, View, View, double> add_rms_norm;  ///< (sum, y, rstd, x(key), residual, weight, eps)
 // x is (samples, channels, …); mean and rstd are per channel, of the biased variance over all else.
 extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
@@ -126,7 +131,9 @@ struct DropoutArgs {
   uint64_t seed, stream;
   int64_t first_element;  ///< (global index of this rank's first sample) · elements per sample
 };
-extern Slot<OutView, View, DropoutArgs> dropout;                 ///< y = x(key) · mask / (1 - p); backward is the same call
+/// (y, x(key), drawn, args): y = x · mask / (1 - p); backward is the same call. `drawn` (i64, 2), where it is defined, has
+/// seed and stream in the place of those of the args: a step that is run again draws other numbers each time.
+extern Slot<OutView, View, View, DropoutArgs> dropout;
 
 // --- attention ---------------------------------------------------------------------------------------------------------
 /// Row t of sample b of qkv (B, T, (H + 2 G) · d) has H queries of d elements, then G keys, then G values; query head h
@@ -226,11 +233,15 @@ extern Slot<int64_t*, OutView, View, View, View, MatmulArgs> relu_mask_bytes;
 
 // --- optimizers: one fused pass over flat ranges; p and the state are updated in place ----------------------------------
 /// The gradient is multiplied first, by grad_scale and by the one number (f64) of `scale`, where it is defined: what the
-/// host does not wait for.
+/// host does not wait for. What changes from step to step may lie in the device's memory in the place of the args
+/// (UpdateRange::numbers), for a step that is run again: write() writes it, and take() is for the host's kernels.
 struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first_step;
   double grad_scale = 1;  ///< such as 1 / loss scale
+  static constexpr int64_t kNumbers = 2;
+  void write(double* to) const { to[0] = lr, to[1] = first_step ? 1 : 0; }
+  void take(const double* from) { lr = from[0], first_step = from[1] != 0; }
 };
 /// (ranges(key), scale); state: momentum buffer or undefined, nothing
 extern Slot<UpdateRanges<SgdArgs>, View> sgd;
@@ -239,6 +250,16 @@ struct AdamArgs {
   bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
   double bias_correction1, bias_correction2;   ///< 1 - beta^step
   double grad_scale = 1;
+  /// What the host computes of them for all elements.
+  double keep() const { return 1 - lr * weight_decay; }
+  double step_size() const { return lr / bias_correction1; }
+  double root_correction() const { return 1 / std::sqrt(bias_correction2); }
+  static constexpr int64_t kNumbers = 6;
+  void write(double* to) const {
+    to[0] = keep(), to[1] = step_size(), to[2] = root_correction();
+    to[3] = lr, to[4] = bias_correction1, to[5] = bias_correction2;
+  }
+  void take(const double* from) { lr = from[3], bias_correction1 = from[4], bias_correction2 = from[5]; }
 };
 /// (ranges(key), scale); state: exp_avg, exp_avg_sq
 extern Slot<UpdateRanges<AdamArgs>, View> adam;

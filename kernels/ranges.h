@@ -18,9 +18,10 @@ template <class Args> struct UpdateRange {
   OutView copy;                  ///< undefined, or of a narrower floating dtype: gets the new p, rounded once
   View g;
   Args args;
+  View numbers = {};  ///< undefined, or f64, as Args::write has them: in all ranges of a call, end to end
 
   template <class Visitor> void for_each_operand(Visitor&& visit) const {
-    visit(p), visit(state[0]), visit(state[1]), visit(copy), visit(g);
+    visit(p), visit(state[0]), visit(state[1]), visit(copy), visit(g), visit(numbers);
   }
 };
 inline constexpr size_t kUpdatesTogether = 28;  ///< ranges of a call at most: what a kernel's arguments have room for

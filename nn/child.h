@@ -150,10 +150,12 @@ template <class M> class Child {
   std::shared_ptr<M> module_;
 };
 
-/// Makes the root of a model: a module whose parameters have full names and get their values at the first call.
+/// Makes the root of a model: a module whose parameters have full names and get their values at the first call. Where
+/// its class has such a function, M::made_as(module) learns of the type, which it knows nowhere else.
 template <class M, class... Args> Child<M> make(Args&&... args) {
   auto module = std::make_shared<M>(std::forward<Args>(args)...);
   module->set_only_holds(!detail::HasForward<M>);
+  if constexpr (requires { M::made_as(*module); }) M::made_as(*module);
   module->make_root();
   return Child<M>(std::move(module));
 }

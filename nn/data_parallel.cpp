@@ -4,6 +4,7 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/capture.h>
 
 namespace shardgrad::nn::detail {
 
@@ -34,7 +35,7 @@ Replicas::Replicas(std::vector<std::shared_ptr<Module>> modules, std::vector<Dev
                     from[i].tensor.shape() == to[i].tensor.shape() && from[i].tensor.dtype() == to[i].tensor.dtype();
         SG_CHECK(same, "DataParallel: a replica differs from the model in '", (i < from.size() ? from : to)[i].name,
                  "'; give a function that makes the same module");
-        found.push_back({from[i].tensor, to[i].tensor, ~uint64_t(0), from[i].name});
+        found.push_back({from[i].tensor, to[i].tensor, kNever, from[i].name});
       }
       return found;
     };
@@ -72,6 +73,22 @@ static void copy_modes(Module& from, Module& to) {
   for (size_t i = 1; i < froms.size(); ++i) tos[i].second->train(froms[i].second->training());
 }
 
+// What has not changed backward may have kept. A step that is captured finds other values in each replay: it copies
+// anew, and what it leaves is known to nobody who comes after it.
+void Replicas::copy_changed(Pair& pair) {
+  if (Capture* capture = Capture::current(); capture && capture->is_first(&pair)) {
+    auto forget = [self = shared_from_this(), &pair] { pair.copied = kNever; };
+    forget();
+    capture->on_give_up(forget);
+    capture->at_end([capture, forget] {
+      forget();
+      capture->after_replay(forget);
+    });
+  }
+  if (pair.copied != pair.from.version()) copy_into(pair.to, pair.from);
+  pair.copied = pair.from.version();
+}
+
 void Replicas::replicate(size_t count) {
   NoGrad no_grad;
   for (size_t r = 0; r + 1 < count; ++r) {
@@ -79,8 +96,7 @@ void Replicas::replicate(size_t count) {
     copy_modes(*modules_[0], *replica.module);
     for (Pair& pair : replica.parameters) {
       pair.to.set_requires_grad(pair.from.requires_grad());
-      if (pair.copied != pair.from.version()) copy_into(pair.to, pair.from);  // else backward may have kept it
-      pair.copied = pair.from.version();
+      copy_changed(pair);
     }
     for (Pair& pair : replica.buffers) copy_into(pair.to, pair.from);
   }

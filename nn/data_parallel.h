@@ -50,13 +50,15 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
  private:
   struct Pair {
     Tensor from, to;
-    uint64_t copied;  // from's version
+    uint64_t copied;  // from's version, or kNever
     std::string name;
   };
   struct Replica {
     std::shared_ptr<Module> module;
     std::vector<Pair> parameters, buffers;
   };
+  static constexpr uint64_t kNever = ~uint64_t(0);
+  void copy_changed(Pair& pair);
   void check_asked_for() const;
   void sum_gradients();
   std::vector<std::shared_ptr<Module>> modules_;

@@ -48,8 +48,8 @@ Gpt2Block::Gpt2Block(const Gpt2Options& o)
       mlp(child<Gpt2Mlp>("mlp", o)) {}
 
 Tensor Gpt2Block::forward(const Tensor& x, const TextPlace& place) {
-  Tensor attended = x + attn(ln_1(x), place);
-  return attended + mlp(ln_2(attended));
+  AddNormResult attended = add_and_norm(ln_2, x, attn(ln_1(x), place));
+  return attended.sum + mlp(attended.y);
 }
 
 Gpt2::Gpt2(const Gpt2Options& o) : LanguageModel(sizes_of(o)), options_(o) {

@@ -52,8 +52,8 @@ LlamaBlock::LlamaBlock(const LlamaOptions& o)
       mlp(child<LlamaMlp>("mlp", o)) {}
 
 Tensor LlamaBlock::forward(const Tensor& x, const TextPlace& place) {
-  Tensor attended = x + self_attn(input_layernorm(x), place);
-  return attended + mlp(post_attention_layernorm(attended));
+  AddNormResult attended = add_and_norm(post_attention_layernorm, x, self_attn(input_layernorm(x), place));
+  return attended.sum + mlp(attended.y);
 }
 
 Llama::Llama(const LlamaOptions& o) : LanguageModel(sizes_of(o)), options_(o) {

@@ -12,6 +12,10 @@ class LayerNorm : public Module {
 
   explicit LayerNorm(int64_t features, double eps = 1e-5, bool affine = true);
   Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps_); }
+  /// x + residual, and what forward makes of it.
+  AddNormResult of_sum(const Tensor& x, const Tensor& residual) const {
+    return add_layer_norm(x, residual, weight, bias, eps_);
+  }
 
  private:
   double eps_;
@@ -24,10 +28,22 @@ class RMSNorm : public Module {
 
   explicit RMSNorm(int64_t features, double eps = 1e-6, bool affine = true);
   Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps_); }
+  /// x + residual, and what forward makes of it.
+  AddNormResult of_sum(const Tensor& x, const Tensor& residual) const {
+    return add_rms_norm(x, residual, weight, eps_);
+  }
 
  private:
   double eps_;
 };
+
+/// x + residual, and what `norm`, a LayerNorm or an RMSNorm, makes of it: one operation where calling it is nothing but
+/// its forward, else two, with its hooks around the second. Bits are the same.
+template <class Norm> AddNormResult add_and_norm(const Child<Norm>& norm, const Tensor& x, const Tensor& residual) {
+  if (norm->direct()) return norm->of_sum(x, residual);
+  Tensor sum = x + residual;
+  return {sum, norm(sum)};
+}
 
 /// Normalises each channel of x (samples, channels), or (samples, channels, length), over the samples and their places,
 /// which count alike. In training with the batch's own statistics, which also move the running ones by `momentum` (the

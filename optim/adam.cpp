@@ -21,15 +21,18 @@ Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions
 }
 
 void Adam::update(Run& run) {
-  gathered_->add(run, {.lr = run.lr,
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .eps = options_.eps,
-                       .weight_decay = run.weight_decay,
-                       .decoupled = decoupled_,
-                       .bias_correction1 = 1 - std::pow(options_.beta1, double(run.step)),
-                       .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
-                       .grad_scale = run.grad_scale});
+  auto args = [o = options_, decoupled = decoupled_, decay = run.weight_decay, scale = run.grad_scale](const Now& now) {
+    return kernels::AdamArgs{.lr = now.lr,
+                             .beta1 = o.beta1,
+                             .beta2 = o.beta2,
+                             .eps = o.eps,
+                             .weight_decay = decay,
+                             .decoupled = decoupled,
+                             .bias_correction1 = 1 - std::pow(o.beta1, double(now.step)),
+                             .bias_correction2 = 1 - std::pow(o.beta2, double(now.step)),
+                             .grad_scale = scale};
+  };
+  gathered_->add(run, args);
 }
 
 size_t Adam::most_gathered() const { return kernels::kUpdatesTogether; }

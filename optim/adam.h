@@ -39,6 +39,7 @@ class Adam : public Optimizer {
   void begin_updates() override;
   void end_updates() override;
   bool takes_scale() const override { return true; }
+  bool can_be_captured() const override { return true; }
   AdamOptions options_;
   struct Gathered;  // for a launch
   std::shared_ptr<Gathered> gathered_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
@@ -29,25 +31,61 @@ std::vector<Tensor> gradients(std::span<const NamedParameter> parameters, const 
 
 int64_t block_count(int64_t numel) { return (numel + kNormBlock - 1) / kNormBlock; }
 
-Tensor power_of(std::span<const Tensor> grads, double p) {
-  SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
+// How gradients of such sizes are joined.
+struct Tree {
+  std::vector<int64_t> blocks;  // of each gradient
+  Device device;
+  NormLeaves leaves;
+  JoinList list;
+};
+
+std::shared_ptr<const Tree> make_tree(const std::vector<int64_t>& blocks, Device device) {
   std::vector<NormLeaves::PartOf> parts;
-  for (const Tensor& grad : grads) parts.push_back({{0, block_count(grad.numel())}, block_count(grad.numel())});
+  for (int64_t count : blocks) parts.push_back({{0, count}, count});
   NormLeaves leaves(std::move(parts));
   Joins joins(leaves.count());
   std::vector<int64_t> powers;
-  for (size_t i = 0; i < grads.size(); ++i) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
     std::vector<int64_t> whole = leaves.nodes(i, joins);
     powers.push_back(whole.empty() ? joins.nothing() : whole[0]);
   }
   int64_t root = joins.tree(std::move(powers));
-  TagScope owner(Category::workspace);
-  Device device = grads.empty() ? context().default_device() : grads[0].device();
+  TagScope owner(Category::other);
   JoinList list = joins.finish({&root, 1}, device);
-  Tensor values = empty({list.total}, {DType::f64, device});
-  leaves.launch(grads, values, p);
-  list.run(values, p);
-  return list.results(values, 1);
+  return std::make_shared<Tree>(Tree{blocks, device, std::move(leaves), std::move(list)});
+}
+
+// Those of a rank's last norms, the last one last: a list comes from the host, for which a step would wait and which no
+// captured one may.
+class Trees {
+ public:
+  std::shared_ptr<const Tree> of(const std::vector<int64_t>& blocks, Device device) {
+    std::lock_guard lock(mutex_);
+    auto fits = [&](const auto& tree) { return tree->blocks == blocks && tree->device == device; };
+    auto found = std::ranges::find_if(last_, fits);
+    if (found != last_.end()) return *std::rotate(found, found + 1, last_.end());
+    auto tree = make_tree(blocks, device);
+    if (last_.size() == kMost) last_.erase(last_.begin());
+    return last_.emplace_back(std::move(tree));
+  }
+
+ private:
+  static constexpr size_t kMost = 256;  // a norm of each layer
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const Tree>> last_;
+};
+
+Tensor power_of(std::span<const Tensor> grads, double p) {
+  SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
+  std::vector<int64_t> blocks;
+  for (const Tensor& grad : grads) blocks.push_back(block_count(grad.numel()));
+  Device device = grads.empty() ? context().default_device() : grads[0].device();
+  std::shared_ptr<const Tree> tree = context().slot<Trees>().of(blocks, device);
+  TagScope owner(Category::workspace);
+  Tensor values = empty({tree->list.total}, {DType::f64, device});
+  tree->leaves.launch(grads, values, p);
+  tree->list.run(values, p);
+  return tree->list.results(values, 1);
 }
 
 double norm_of(std::span<const Tensor> grads, double p) { return root_of(number_of(power_of(grads, p)), p); }

@@ -7,6 +7,7 @@
 //     evaluate(model);
 //     average.swap();                  // and goes on training where it was
 
+#include <memory>
 #include <vector>
 
 #include <shardgrad/autograd/parameter.h>
@@ -32,12 +33,13 @@ class EMA {
   EMA(const EMA&) = delete;
   EMA& operator=(const EMA&) = delete;
 
-  /// After a step. Throws Error(input) while the averages are in the model, and where a parameter was sharded, or went
-  /// to another device or dtype, since.
+  /// After a step. Where memory ends it has averaged nothing, and may be repeated. Throws Error(input) while the
+  /// averages are in the model, and where a parameter was sharded, or went to another device or dtype, since. In a
+  /// captured step (core/step_graph.h) it must not be the first, and this object stays as long as the step is called.
   void update();
-  /// Parameters and averages change places; on all ranks. Takes memory for a copy of this rank's until it returns.
-  /// Throws Error(input) before the first update, in a scope of fsdp::SummonFullParams, and as update, having changed
-  /// nothing.
+  /// Parameters and averages exchange their values; on all ranks. Takes memory for a copy of this rank's until it
+  /// returns. Throws Error(input) before the first update, in a scope of fsdp::SummonFullParams, and as update, having
+  /// changed nothing.
   void swap();
   /// Whether the averages are in the model.
   bool swapped() const { return swapped_; }
@@ -49,12 +51,14 @@ class EMA {
     size_t index, part;
   };
   std::vector<Piece> pieces() const;
+  void repeat_in_replays(std::vector<Piece> pieces) const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<GradSink*> owners_;
   std::vector<std::vector<Tensor>> averages_;  // of each parameter's ranges; empty before the first update
   double decay_;
   bool begun_ = false, swapped_ = false;
+  const std::shared_ptr<EMA> self_{this, [](EMA*) {}};  // while it lives, for captured steps
 };
 
 }  // namespace shardgrad::optim

@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/part.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -50,10 +51,21 @@ GradScaler::GradScaler(GradScalerOptions options, Sum sum_over_ranks)
   check_option("GradScaler", "growth_interval", double(options.growth_interval), options.growth_interval >= 1);
 }
 
-Tensor GradScaler::scale(const Tensor& loss) const { return options_.enabled ? loss * factor_ : loss; }
+// A replay would go on with the factor of now.
+static void check_not_captured_scaler() {
+  if (Capture::current())
+    refuse_in_capture("GradScaler, whose host looks whether gradients are finite,", "compute in bf16 or in f32");
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const {
+  if (!options_.enabled) return loss;
+  check_not_captured_scaler();
+  return loss * factor_;
+}
 
 bool GradScaler::finite(const Optimizer& optimizer) {
   if (!options_.enabled) return true;
+  check_not_captured_scaler();
   auto known = seen_.find(&optimizer);
   if (known != seen_.end()) return known->second.finite;
   if (!sum_) check_alone(optimizer);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/timeline.h>
 #include <shardgrad/core/warning.h>
 #include <shardgrad/kernels/ops.h>
@@ -139,6 +140,7 @@ Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, d
           slot.weight_decay,
           slot.steps + 1,
           grad_scale,
+          {},
           {}};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
   return run;
@@ -155,12 +157,15 @@ void Optimizer::step(double grad_scale) { step(grad_scale, {}); }
 void Optimizer::step(const Tensor& grad_scale) {
   SG_CHECK(grad_scale.numel() == 1 && grad_scale.dtype() == DType::f64, name_, ": grad_scale is ", grad_scale,
            "; it must be one number of f64");
+  if (Capture::current()) check_capture({});
   takes_scale() ? step(1, grad_scale) : step(grad_scale.device() == kMeta ? 1 : grad_scale.item(), {});
 }
 
 void Optimizer::step(double grad_scale, const Tensor& scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
+  if (Capture::current()) begin_capture();
   std::vector<Piece> pieces = take_pieces();
+  if (Capture::current()) check_capture(pieces);
   Device device = pieces.empty() ? context().default_device() : pieces[0].range.values.device();
   ComputeSpan span(device, {.op = "step", .phase = "step"});
   allocate_states();
@@ -176,6 +181,11 @@ void Optimizer::step(double grad_scale, const Tensor& scale) {
     throw;
   }
   publish(pieces);
+  end_step();
+  if (Capture::current()) repeat_in_replays(pieces);
+}
+
+void Optimizer::end_step() {
   context().recorder().end_step();
   if (++calls_ == kCallsToWarning) warn_of_untrained();
 }

@@ -7,7 +7,9 @@
 //     for (…) { loss.backward(); optimizer.step(); optimizer.zero_grad(); }
 
 #include <array>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -127,6 +129,11 @@ class Optimizer {
   static constexpr size_t kMaxStates = 2;
   using States = std::array<Tensor, kMaxStates>;
 
+  /// What of an update changes from step to step.
+  struct Now {
+    double lr;
+    int64_t step;  ///< 1 for the first
+  };
   /// A contiguous run of elements with the same options; flat tensors of one length.
   struct Run {
     Tensor values, grad;
@@ -136,6 +143,8 @@ class Optimizer {
     int64_t step;  ///< 1 for the first
     double grad_scale;
     Tensor scale;  ///< where it is defined, one f64 beside the values: the gradient is multiplied by it, too
+    std::function<Now()> later = {};  ///< in a step that is captured (core/capture.h): as now(), when it is run again
+    Now now() const { return {lr, step}; }
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
     /// For an update that multiplies by the scale. One that is not taken from the Run that update() is given, where
@@ -152,6 +161,9 @@ class Optimizer {
   virtual size_t most_gathered() const { return 1; }
   virtual void begin_updates() {}
   virtual void end_updates() {}
+  /// Whether a step can be captured: what update() launches reads what changes from step to step from the device's
+  /// memory, as Run::later says, and finish() does nothing.
+  virtual bool can_be_captured() const { return false; }
   /// Whether update() multiplies by Run::scale (take_scale), and finish() updates nothing.
   virtual bool takes_scale() const { return false; }
 
@@ -182,6 +194,12 @@ class Optimizer {
     std::vector<States> states = {};                  // one per local range; empty until allocated
     bool has_gradient = false, had_gradient = false;  // in the last step; in any
   };
+  // Where the values of a range were when a step was captured.
+  struct Place {
+    size_t index, part;
+    Ref<Storage> storage;
+    const void* at;
+  };
   void check_number(size_t i) const;
   enum class Gradients : bool { unused, used };
   std::span<const LocalRange> ranges_of(size_t i, Gradients gradients, LocalRange& whole) const;
@@ -206,6 +224,13 @@ class Optimizer {
   void update_runs(std::span<Run> runs);
   void update_all(std::span<const Piece> pieces, double grad_scale, const Tensor& scale);
   void publish(std::span<const Piece> pieces) const;
+  void end_step();
+  // optimizer_capture.cpp: a step that is captured.
+  void check_capture(std::span<const Piece> pieces) const;
+  std::function<Now()> later_of(std::span<const Piece> pieces) const;
+  void repeat_in_replays(std::span<const Piece> pieces);
+  void check_not_moved(std::span<const Place> places) const;
+  void begin_capture();
   std::string state_name(size_t i, size_t state) const { return parameters_[i].name + "." + state_names_[state]; }
 
   std::string name_;
@@ -213,7 +238,8 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::vector<std::string> state_names_;
   double lr_;
-  int64_t calls_ = 0;  // of step
+  int64_t calls_ = 0;                                               // of step
+  const std::shared_ptr<Optimizer> self_{this, [](Optimizer*) {}};  // while it lives, for captured steps
 };
 
 /// Throws Error(input) naming optimizer, option and value unless `valid` and the value is finite.

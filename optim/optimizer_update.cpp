@@ -1,6 +1,7 @@
 // The updates of a step: neighbours are a run, and on a device that works beside the host several runs are a launch.
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/device.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/optimizer.h>
@@ -27,6 +28,7 @@ Optimizer::Run Optimizer::ready_run(std::span<const Piece> pieces, double grad_s
   for (const Piece& piece : pieces) count += piece.range.values.numel();
   Run run = run_of(pieces, count, grad_scale);
   if (scale.defined()) run.scale = scale.to(run.values.device());
+  if (Capture::current()) run.later = later_of(pieces);
   return run;
 }
 

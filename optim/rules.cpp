@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <shardgrad/autograd/match.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/optim/optimizer.h>
 
 namespace shardgrad::optim {
@@ -27,7 +28,13 @@ void Optimizer::apply_rules(const Rules& rules) {
   }
 }
 
+// Each replay of a captured step has the rates that it finds.
+static void check_not_captured(const char* call) {
+  if (Capture::current()) refuse_in_capture(concat(call, "()"), "set learning rates before the step");
+}
+
 void Optimizer::set_lr(double lr) {
+  check_not_captured("set_lr");
   check_option(name_.c_str(), "lr", lr, lr >= 0);
   for (Slot& slot : slots_) {
     if (slot.own_lr && lr_ > 0) slot.lr_scale = *slot.own_lr / lr_;
@@ -52,6 +59,7 @@ double Optimizer::weight_decay_of(size_t i) const {
 }
 
 void Optimizer::set_lr_of(size_t i, double lr) {
+  check_not_captured("set_lr_of");
   check_option(name_.c_str(), "lr", lr, lr >= 0);
   check_number(i);
   slots_[i].own_lr = lr;
@@ -73,6 +81,7 @@ std::map<std::string, Optimizer::Rates> Optimizer::rates() const {
 }
 
 void Optimizer::set_rates(const std::map<std::string, Rates>& rates) {
+  check_not_captured("set_rates");
   std::string faults = faults_of(rates);
   SG_CHECK(faults.empty(), name_, ": learning rates that are not possible:", faults);
   for (size_t i = 0; i < slots_.size(); ++i) {

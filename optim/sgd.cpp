@@ -19,13 +19,16 @@ SGD::SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules
 }
 
 void SGD::update(Run& run) {
-  gathered_->add(run, {.lr = run.lr,
-                       .momentum = options_.momentum,
-                       .dampening = options_.dampening,
-                       .weight_decay = run.weight_decay,
-                       .nesterov = options_.nesterov,
-                       .first_step = run.step == 1,
-                       .grad_scale = run.grad_scale});
+  auto args = [o = options_, decay = run.weight_decay, scale = run.grad_scale](const Now& now) {
+    return kernels::SgdArgs{.lr = now.lr,
+                            .momentum = o.momentum,
+                            .dampening = o.dampening,
+                            .weight_decay = decay,
+                            .nesterov = o.nesterov,
+                            .first_step = now.step == 1,
+                            .grad_scale = scale};
+  };
+  gathered_->add(run, args);
 }
 
 size_t SGD::most_gathered() const { return kernels::kUpdatesTogether; }

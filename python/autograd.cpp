@@ -15,11 +15,11 @@ nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb
   if (!grad_enabled()) return call_packed(function, arguments);
   std::vector<Tensor> tensors = tensors_in_object(arguments);
   // What the graph keeps has empty tensors in their places: the region keeps those that it is given.
-  nb::object without = with_tensors(arguments, std::vector<Tensor>(tensors.size(), empty({0})));
+  nb::object without = copy_with_tensors(arguments, std::vector<Tensor>(tensors.size(), empty({0})));
   auto again = [held = Held(function), kept = Held(without), check](const std::vector<Tensor>& inputs) {
     nb::gil_scoped_acquire gil;
     if (check) check();
-    call_packed(held.get(), with_tensors(kept.get(), inputs));
+    call_packed(held.get(), copy_with_tensors(kept.get(), inputs));
   };
   Ref<Region> region = make_ref<Region>(options, tensors, std::move(again));
   Region::Scope scope(*region);
@@ -60,7 +60,9 @@ class PythonFunction final : public Node {
       arguments.append(dy[i].defined() ? dy[i] : zeros(outputs[i].shape, {outputs[i].dtype, outputs[i].device}));
     nb::object given = type.get().attr("backward")(*nb::tuple(arguments));
     nb::tuple gradients = nb::isinstance<nb::tuple>(given) ? nb::borrow<nb::tuple>(given) : nb::make_tuple(given);
-    SG_CHECK(gradients.size() == slots.size(), called, ": backward gave ", gradients.size(),
+    bool rest_is_none = true;  // beyond the arguments, as of a function of several signatures
+    for (size_t i = slots.size(); i < gradients.size(); ++i) rest_is_none &= gradients[i].is_none();
+    SG_CHECK(gradients.size() >= slots.size() && rest_is_none, called, ": backward gave ", gradients.size(),
              " gradients where forward ", "has ", slots.size(),
              " arguments; give one for each, None for what is no tensor");
     for (size_t i = 0; i < slots.size(); ++i)

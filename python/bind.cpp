@@ -1,7 +1,5 @@
 #include <shardgrad/python/bind.h>
 
-#include <cstdlib>
-
 #include <shardgrad/autograd/ops/common.h>
 
 namespace shardgrad::python {
@@ -15,43 +13,6 @@ int64_t number_of(const char* op, nb::handle given) {
 }
 
 bool is_list(nb::handle given) { return nb::isinstance<nb::list>(given) || nb::isinstance<nb::tuple>(given); }
-
-template <class Visit> void visit_tensors(nb::handle object, const Visit& visit) {
-  Deeper deeper;
-  if (nb::isinstance<Tensor>(object)) {
-    visit(object);
-  } else if (is_list(object)) {
-    for (nb::handle part : object) visit_tensors(part, visit);
-  } else if (nb::isinstance<nb::dict>(object)) {
-    for (auto [key, value] : nb::borrow<nb::dict>(object)) visit_tensors(value, visit);
-  }
-}
-
-// Between finding tensors and replacing them hooks run, and other threads.
-void check_as_many(bool as_many) {
-  SG_CHECK(as_many, "a list or dict of tensors, a call's argument or result, has got more or fewer of them during the ",
-           "call; a hook gives other tensors as its result, and leaves such lists as they are");
-}
-
-nb::object replaced(nb::handle object, std::span<const Tensor> tensors, size_t& next) {
-  Deeper deeper;
-  if (nb::isinstance<Tensor>(object)) {
-    check_as_many(next < tensors.size());
-    return nb::cast(tensors[next++]);
-  }
-  if (nb::isinstance<nb::dict>(object)) {
-    nb::dict copy;
-    for (auto [key, value] : nb::borrow<nb::dict>(object)) copy[key] = replaced(value, tensors, next);
-    return copy;
-  }
-  if (!is_list(object)) return nb::borrow(object);
-  nb::list copy;
-  for (nb::handle part : object) copy.append(replaced(part, tensors, next));
-  if (nb::isinstance<nb::list>(object)) return copy;
-  nb::tuple whole(copy);
-  // A named tuple is made again as one.
-  return nb::hasattr(object, "_fields") ? object.type()(*whole) : nb::object(whole);
-}
 
 }  // namespace
 
@@ -69,7 +30,8 @@ std::vector<int64_t> numbers_of(const char* op, const nb::args& given) {
 std::vector<int> dims_of(const char* op, nb::handle given) {
   std::vector<int64_t> numbers = numbers_of(op, given);
   for (int64_t number : numbers)
-    SG_CHECK(std::abs(number) <= kMaxDims, op, ": there is no dimension ", number, "; tensors have at most ", kMaxDims);
+    SG_CHECK(-kMaxDims <= number && number <= kMaxDims, op, ": there is no dimension ", number,
+             "; tensors have at most ", kMaxDims);
   return {numbers.begin(), numbers.end()};
 }
 
@@ -89,12 +51,9 @@ nb::tuple to_tuple(const Shape& shape) {
   return nb::tuple(extents);
 }
 
-double exact(const Number& number) {
-  if (auto* fraction = std::get_if<double>(&number)) return *fraction;
-  int64_t integer = std::get<int64_t>(number);
-  SG_CHECK(std::abs(integer) <= int64_t(1) << 53, "the number ", integer,
-           " is beyond ±2^53, where it would be rounded; ", "make it a tensor of int64");
-  return double(integer);
+Scalar scalar_of(const Number& number) {
+  return std::visit([](auto value) { return Scalar(value); },
+                    static_cast<const std::variant<int64_t, double>&>(number));
 }
 
 bool loses_gradient(nb::handle given) noexcept {
@@ -111,8 +70,8 @@ Number number_in(const Operand& operand) {
   return std::get<double>(operand);
 }
 
-double exact_beside(const char* op, const Tensor& x, const Number& number) {
-  double value = exact(number);
+Scalar scalar_beside(const char* op, const Tensor& x, const Number& number) {
+  Scalar value = scalar_of(number);
   SG_CHECK(is_floating(x.dtype()) || std::holds_alternative<int64_t>(number), op, ": the float ", value, " beside ", x,
            ", a tensor of integers; convert it with .to(float32), or write an integer");
   return value;
@@ -120,7 +79,7 @@ double exact_beside(const char* op, const Tensor& x, const Number& number) {
 
 Tensor beside(const char* op, const Tensor& x, const Operand& operand) {
   if (auto* tensor = std::get_if<Tensor>(&operand)) return *tensor;
-  return number_beside(op, x, exact_beside(op, x, number_in(operand)));
+  return number_beside(op, x, scalar_beside(op, x, number_in(operand)));
 }
 
 Reduction reduction_of(std::string_view name) {
@@ -168,19 +127,6 @@ TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, D
   TensorOptions options(dtype.value_or(otherwise));
   if (device) options.device = place_of(*device);
   return options;
-}
-
-std::vector<Tensor> tensors_in_object(nb::handle object) {
-  std::vector<Tensor> found;
-  visit_tensors(object, [&](nb::handle tensor) { found.push_back(nb::cast<Tensor>(tensor)); });
-  return found;
-}
-
-nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors) {
-  size_t next = 0;
-  nb::object whole = replaced(object, tensors, next);
-  check_as_many(next == tensors.size());
-  return whole;
 }
 
 }  // namespace shardgrad::python

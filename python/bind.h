@@ -84,15 +84,15 @@ class Held {
 /// An exception of Python's as C++ throws it: of its kind and with its sentence, or with the name of its type before.
 std::exception_ptr failure_of(nb::handle exception);
 
-/// Throws Error(input) for an integer beyond ±2^53, which operations would round.
-double exact(const Number& number);
+/// As a number beside tensors: an integer that no double holds is refused where the tensor is of integers.
+Scalar scalar_of(const Number& number);
 /// A tensor, or a number beside one.
 using Operand = std::variant<Tensor, int64_t, double>;
 /// Of an operand that is no tensor.
 Number number_in(const Operand& operand);
 /// The number beside x. Throws Error(input) naming `op` for one of Python's floats beside integers, with a fraction or
 /// without: PyTorch makes float32 of both.
-double exact_beside(const char* op, const Tensor& x, const Number& number);
+Scalar scalar_beside(const char* op, const Tensor& x, const Number& number);
 /// The same as a tensor; a tensor is itself.
 Tensor beside(const char* op, const Tensor& x, const Operand& operand);
 
@@ -158,12 +158,6 @@ TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, D
 
 /// Of a number, or of nested lists of them. Throws Error(input) for what an integer dtype does not hold.
 Tensor tensor_of_numbers(nb::handle data, std::optional<DType> dtype, const DeviceName& device);
-
-/// Tensors inside tuples, lists and dicts of Python, however deep; everything else is passed over.
-std::vector<Tensor> tensors_in_object(nb::handle object);
-/// The object with these tensors in the place of those that tensors_in_object found, its tuples, lists and dicts
-/// copied. Throws Error(input) where it has got more or fewer of them since.
-nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors);
 
 /// The values of x in memory of its own, and no graph. Throws Error(input) for one that has none.
 Tensor own_copy(const Tensor& x, Category::Kind category = Category::other);

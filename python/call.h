@@ -3,11 +3,11 @@
 
 #include <shardgrad/autograd/region.h>
 
-#include <shardgrad/python/bind.h>
+#include <shardgrad/python/containers.h>
 
 namespace shardgrad::python {
 
-/// A call's arguments as one object, for tensors_in_object and with_tensors.
+/// A call's arguments as one object, for tensors_in_object and Replacement.
 inline nb::tuple packed(const nb::args& args, const nb::kwargs& kwargs) { return nb::make_tuple(args, kwargs); }
 inline nb::object call_packed(nb::handle function, nb::handle arguments) {
   return function(*nb::borrow<nb::tuple>(arguments[0]), **nb::borrow<nb::dict>(arguments[1]));

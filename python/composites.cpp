@@ -229,7 +229,7 @@ void bind_like(nb::module_& m, TensorClass& tensor) {
             std::vector<int64_t> extents = numbers_of("new_full", size);
             TensorOptions options = options_beside(x, dtype, device);
             Wait wait;
-            return full(shape_of(extents), exact(value), options);
+            return full(shape_of(extents), scalar_of(value), options);
           },
           "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
           "One number everywhere, of x's dtype and device.");

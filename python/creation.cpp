@@ -58,13 +58,18 @@ void bind_full(nb::module_& m) {
       [](nb::handle size, const Number& value, Dtype dtype, const DeviceName& device) {
         std::vector<int64_t> extents = numbers_of("full", size);
         Wait wait;
-        return full(shape_of(extents), exact(value), options_of(dtype, device, fill_dtype(value)));
+        return full(shape_of(extents), scalar_of(value), options_of(dtype, device, fill_dtype(value)));
       },
       "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
       "One number everywhere. Without a dtype: float32 of a float, int64 of an integer, uint8 of a truth.");
   m.def(
-      "full_like", [](const Tensor& x, double value) { return full_like(x, value); }, "x"_a, "fill_value"_a, Waits(),
-      "One number everywhere, of x's shape, dtype and device.");
+      "full_like",
+      [](const Tensor& x, const Number& value) {
+        Scalar number = scalar_of(value);
+        Wait wait;
+        return full_like(x, number);
+      },
+      "x"_a, "fill_value"_a, "One number everywhere, of x's shape, dtype and device.");
 }
 
 void bind_filled(nb::module_& m) {

@@ -11,8 +11,8 @@ namespace shardgrad::python {
 Tensor clamped(const Tensor& x, const End& min, const End& max) {
   SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  auto number = [&](const End& end, double otherwise) {
-    return end ? exact_beside("clamp", x, number_in(*end)) : otherwise;
+  auto number = [&](const End& end, Scalar otherwise) {
+    return end ? scalar_beside("clamp", x, number_in(*end)) : otherwise;
   };
   auto is_tensor = [](const End& end) { return end && std::holds_alternative<Tensor>(*end); };
   if (!is_tensor(min) && !is_tensor(max)) return clamp(x, number(min, -kInfinity), number(max, kInfinity));
@@ -22,7 +22,7 @@ Tensor clamped(const Tensor& x, const End& min, const End& max) {
 
 Tensor filled(const Tensor& x, const Tensor& mask, const Operand& value) {
   auto* tensor = std::get_if<Tensor>(&value);
-  if (!tensor) return masked_fill(x, mask, exact(number_in(value)));
+  if (!tensor) return masked_fill(x, mask, scalar_of(number_in(value)));
   SG_CHECK(tensor->ndim() == 0, "masked_fill: the value is a number, or a tensor without dimensions, got ", *tensor);
   SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ", mask,
            " does not broadcast to ", x);
@@ -96,7 +96,7 @@ void bind_activations(nb::module_& m, TensorClass& tensor) {
 
 Tensor power(const Tensor& x, const Operand& exponent) {
   if (auto* tensor = std::get_if<Tensor>(&exponent)) return pow(x, *tensor);
-  return pow(x, exact_beside("pow", x, number_in(exponent)));
+  return pow(x, scalar_beside("pow", x, number_in(exponent)));
 }
 
 void bind_binary(nb::module_& m, TensorClass& tensor) {
@@ -111,7 +111,7 @@ void bind_binary(nb::module_& m, TensorClass& tensor) {
         m, tensor, name,
         [name, function](const Tensor& x, const Operand& other, const Number& alpha) {
           Tensor y = beside(name, x, other);
-          double scale = exact_beside(name, x, alpha);
+          Scalar scale = scalar_beside(name, x, alpha);
           return function(x, scale == 1 ? y : y * scale);
         },
         "other"_a, nb::kw_only(), "alpha"_a = 1, doc);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/nn/nn.h>
+#include <shardgrad/python/containers.h>
 #include <shardgrad/python/module.h>
 
 namespace shardgrad::python {
@@ -14,6 +15,19 @@ struct Hook {
   nb::object function;  // None once it is removed
   bool before;          // forward
 };
+
+int traverse_hook(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Hook>(self)->function.ptr());
+  return 0;
+}
+int clear_hook(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Hook>(self)->function = nb::none();
+  return 0;
+}
+PyType_Slot collected_hook[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_hook)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear_hook)},
+                                {0, nullptr}};
 
 nn::Module::ForwardHook hook_of(nb::handle hook) {
   return [seen = Held(nb::weakref(hook))](nn::Module& module, std::span<Tensor> tensors) {
@@ -68,7 +82,7 @@ void set_hooks(nb::handle self, nb::object hooks) {
 }
 
 void bind_hooks(nb::module_& m, ModuleClass& module) {
-  nb::class_<Hook>(m, "_Hook", nb::is_weak_referenceable())
+  nb::class_<Hook>(m, "_Hook", nb::is_weak_referenceable(), nb::type_slots(collected_hook))
       .def(nb::init<nb::object, bool>(), "function"_a.none(), "before"_a)
       .def("__reduce__", [](nb::handle self) {
         const Hook& hook = nb::cast<Hook&>(self);

@@ -53,7 +53,7 @@ void set(const Tensor& x, nb::handle given, nb::handle value) {
   Wait wait;
   check_changeable("index assignment", x);
   auto* given_tensor = std::get_if<Tensor>(&values);
-  Tensor written = given_tensor ? *given_tensor : number_beside("index assignment", x, exact(number_in(values)));
+  Tensor written = given_tensor ? *given_tensor : number_beside("index assignment", x, scalar_of(number_in(values)));
   SG_CHECK(!grad_enabled() || !written.requires_grad(), "index assignment: the value's gradient would be lost; write ",
            "x = index_put(x, indices, value), which is differentiable in both");
   NoGrad no_grad;

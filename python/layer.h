@@ -10,17 +10,25 @@ using Maybe = std::optional<Tensor>;
 /// An LSTM's two states, h and c.
 using States = std::optional<std::pair<Tensor, Tensor>>;
 
-/// After __init__ of an M: remembers its arguments by name, for copies.
+/// After __init__ of an M: remembers its arguments by name, for copies, and calls the reset_parameters that a class of
+/// Python's has. A copy has both already.
 template <class M> struct Remember {
   static inline std::vector<const char*> names = {};
   static void precall(PyObject**, size_t, nb::detail::cleanup_list*) {}
   static void postcall(PyObject** arguments, size_t count, nb::handle) {
-    nb::dict options;
+    nb::handle self = arguments[0];
+    nb::dict attributes = nb::borrow<nb::dict>(self.attr("__dict__")), options;
+    if (attributes.contains("_made")) return;
     for (size_t i = 1; i < count; ++i)
       if (!nb::isinstance<nn::Init>(arguments[i]))
         options[names[i - 1]] = nb::handle(arguments[i]);  // a copy has values
-    nb::dict attributes = nb::borrow<nb::dict>(nb::handle(arguments[0]).attr("__dict__"));
     attributes["_made"] = nb::make_tuple(nb::type<M>(), options);
+    if (!nb::hasattr(self.type(), "reset_parameters")) return;
+    nb::inst_mark_ready(self);  // as nanobind does after this
+    auto& module = nb::cast<nn::Module&>(self);
+    if (module.own_parameters().empty()) return;
+    module.materialize();  // what it changes has values
+    self.attr("reset_parameters")();
   }
 };
 

@@ -83,7 +83,7 @@ void bind_parts(nb::module_& m, TensorClass& tensor) {
     int64_t size = std::get<int64_t>(sizes), extent = x.size(dim);
     SG_CHECK(size > 0, "split: parts of size ", size, " are not possible");
     std::vector<int64_t> all(size_t(extent / size), size);
-    if (extent % size) all.push_back(extent % size);
+    if (extent % size || extent == 0) all.push_back(extent % size);
     return split(x, all, dim);
   };
   def_both(m, tensor, "split", split_of, "sizes"_a, "dim"_a = 0, "Parts of this size, or of these sizes, along dim.");

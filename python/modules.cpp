@@ -34,8 +34,13 @@ nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& 
     Wait wait;
     module.before_forward(inputs);
   }
-  nb::object result = run_forward(module, self, with_tensors(arguments, inputs));
-  std::vector<Tensor> outputs = tensors_in_object(result);
+  nb::object result;
+  std::vector<Tensor> outputs;
+  {
+    Replacement replacement;
+    result = run_forward(module, self, replacement.in(arguments, inputs));
+    outputs = tensors_in_object(result);
+  }
   {
     Wait wait;
     module.after_forward(outputs);
@@ -64,8 +69,20 @@ nb::object train(nb::handle self, bool mode) {
   return nb::borrow(self);
 }
 
+// What would be left out without a word.
+void check_no_extra_state(nb::handle self) {
+  for (nb::handle each : without_names(named_modules(self))) {
+    nb::handle type = each.type();
+    SG_CHECK(!nb::hasattr(type, "get_extra_state"), "the get_extra_state() of a ",
+             nb::str(type.attr("__name__")).c_str(), " is not called, for a state has tensors alone; keep it as a ",
+             "buffer (register_buffer), or beside the state, under another name");
+  }
+}
+
 // In the order of registration, as the walks are.
-nb::dict state_dict(nn::Module& module) {
+nb::dict state_dict(nb::handle self) {
+  check_no_extra_state(self);
+  auto& module = nb::cast<nn::Module&>(self);
   nn::StateDict state;
   {
     Wait wait;
@@ -81,7 +98,9 @@ nb::dict state_dict(nn::Module& module) {
   return ordered;
 }
 
-nb::object load_state_dict(nn::Module& module, const nn::StateDict& state, bool strict) {
+nb::object load_state_dict(nb::handle self, const nn::StateDict& state, bool strict) {
+  check_no_extra_state(self);
+  auto& module = nb::cast<nn::Module&>(self);
   nn::OtherNames others;
   {
     Wait wait;
@@ -105,7 +124,7 @@ void bind_state(ModuleClass& module) {
            "fit. With strict=False values of names that both have are loaded; the others are in the result.")
       .def("train", train, "mode"_a = true, "It and the modules below are in training, or not; the module itself.")
       .def(
-          "eval", [](nb::handle self) { return train(self, false); },
+          "eval", [](nb::handle self) -> nb::object { return self.attr("train")(false); },
           "It and the modules below are not in training; the module itself.")
       .def(
           "zero_grad", [](nn::Module& m, bool) { m.zero_grad(); }, "set_to_none"_a = true, Waits(),
@@ -146,6 +165,14 @@ void bind_conversions(ModuleClass& module) {
       },
       "dtype_or_device"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "non_blocking"_a = false,
       "Moves it to a device, converts it to a dtype, or both; the module itself. non_blocking means nothing.");
+}
+
+// After Python's own look-up; for a class whose __getattr__ asks super().
+nb::object get_attribute(nb::handle self, const std::string& name) {
+  nb::dict attributes = nb::borrow<nb::dict>(nb::steal(PyObject_GenericGetDict(self.ptr(), nullptr)));
+  if (attributes.contains(name.c_str())) return nb::borrow(attributes[name.c_str()]);
+  std::string type = nb::cast<std::string>(self.type().attr("__name__"));
+  throw nb::attribute_error(concat("'", type, "' object has no attribute '", name, "'").c_str());
 }
 
 void bind_recompute(nb::module_& m) {
@@ -197,6 +224,7 @@ void bind_modules(nb::module_& m) {
     new (self.p) PythonModule(self.h.type());
   });
   module.def("__call__", call_module, "args"_a, "kwargs"_a);
+  module.def("__getattr__", get_attribute, "name"_a, nb::sig("def __getattr__(self, name: str) -> typing.Any"));
   bind_attributes(m, module);
   bind_walks(module);
   bind_state(module);

@@ -22,6 +22,7 @@ struct Given {
   Rules rules;
   double lr;
   nb::list groups;  // the tensors of each
+  nb::dict empty;   // the learning rates of those without any, by number
 };
 
 double number_of(const std::string& of, const std::string& option, nb::handle given) {
@@ -65,7 +66,7 @@ class Listed {
     return number_of("a group of parameters", "lr", options_[0]["lr"]);
   }
   Given parameters_and_rules(const std::optional<nb::dict>& rules, double lr) const {
-    Given given{parameters_of(all_), {}, lr, tensors_of_groups()};
+    Given given{parameters_of(all_), {}, lr, tensors_of_groups(), {}};
     if (rules)
       for (auto [pattern, options] : *rules) {
         std::string text = nb::cast<std::string>(pattern);
@@ -74,8 +75,9 @@ class Listed {
     for (size_t g = 0, i = 0; g < options_.size(); ++g) {
       SG_CHECK(lr != 0 || !options_[g].contains("lr"), "groups with an lr of their own need one beside them that is ",
                "not 0");
-      for (; i < ends_[g]; ++i)
-        given.rules.push_back({given.parameters[i].name, overrides_of("a group of parameters", options_[g], lr)});
+      optim::Overrides overrides = overrides_of("a group of parameters", options_[g], lr);
+      if (i == ends_[g]) given.empty[nb::int_(g)] = lr * overrides.lr_scale;
+      for (; i < ends_[g]; ++i) given.rules.push_back({given.parameters[i].name, overrides});
     }
     return given;
   }
@@ -117,6 +119,7 @@ void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double,
             Given given = listed.parameters_and_rules(rules, listed.lr(lr));
             new (self.p) O(std::move(given.parameters), options(given.lr, others), std::move(given.rules));
             nb::setattr(self.h, "_groups", given.groups);
+            nb::setattr(self.h, "_empty_lrs", given.empty);
           },
           "params"_a, "lr"_a = lr, "rules"_a = nb::none(), "options"_a);
 }

@@ -38,7 +38,7 @@ void bind_values(TensorClass& tensor) {
         auto* tensor = std::get_if<Tensor>(&value);
         SG_CHECK(!tensor || !will_record(*tensor), "fill_: the value's gradient would be lost; give its item()");
         if (!tensor) {
-          fill_(x, exact(number_in(value)));
+          fill_(x, scalar_of(number_in(value)));
           return x;
         }
         SG_CHECK(tensor->numel() == 1, "fill_: ", *tensor, " is given where one number belongs");

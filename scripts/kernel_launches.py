@@ -119,8 +119,14 @@ def rows(T, size, cols=4096):
         yield kept("layer_norm", "norm", "layer_norm_kernel",
                    [wanted("y"), wanted("~mean"), wanted("~rstd"), pointer("x"), norm], ", float", width)
         yield kept("rms_norm", "norm", "layer_norm_kernel", [wanted("y"), wanted(), wanted("~rstd"), pointer("x"), plain], ", float", width)
+        summed = [wanted("sum"), wanted("y"), wanted("~mean"), wanted("~rstd"), members(pointer("x"), pointer("residual"))]
+        yield kept("add_layer_norm", "add_norm", "add_norm_kernel", [*summed, norm], ", float", width)
+        yield kept("add_rms_norm", "add_norm", "add_norm_kernel", [*summed, plain], ", float", width)
+        weights = members(members(pointer("~sums"), long(64), long(width)), members(wanted("~dweight"), wanted("~dbias"), NOTHING), whole(1 << 16))
         yield kept("layer_norm backward", "norm", "layer_norm_backward_kernel",
-                   [wanted("y"), pointer("d"), pointer("x"), pointer("~mean"), pointer("~rstd"), norm], ", float", width)
+                   [wanted("y"), pointer("d"), pointer("x"), pointer("~mean"), pointer("~rstd"), norm, weights], ", float", width)
+    yield Launch(f"argmax, rows of {cols}", T, "reduce", f"max_row_kernel<{T}, true>", (256, 1),
+                 [NOTHING, pointer("~index"), pointer("x"), long(1 << 14), long(cols), FLAG_OFF, FLAG_OFF, FLAG_OFF], size)
     softmax = members(long(1 << 14), whole(cols), FLAG_OFF, FLAG_ON, FLAG_OFF)
     yield kept("softmax", "softmax", "softmax_kernel", [pointer("y"), pointer("x"), softmax])
     yield kept("softmax backward", "softmax", "softmax_backward_kernel", [pointer("y"), pointer("d"), pointer("x"), softmax])
@@ -156,7 +162,7 @@ def sums(T, size):
 def others(T, size):
     drawn = members(long(1), long(2), long(0), long(BIG), FLAG_OFF)
     yield Launch("dropout", T, "random", f"dropout_kernel<{T}>", (256, 1),
-                 [pointer("y"), pointer("x"), drawn, real(4), real(8), FLAG_OFF, FLAG_ON], size)
+                 [pointer("y"), pointer("x"), drawn, real(4), real(8), FLAG_OFF, FLAG_ON, NOTHING], size)
     yield Launch("swiglu", T, "swiglu", f"swiglu_kernel<{T}>", (256, 1),
                  [pointer("y"), pointer("x"), long(BIG >> 12), long(4096), FLAG_OFF, FLAG_ON], size, "y")
     yield Launch("swiglu backward", T, "swiglu", f"swiglu_backward_kernel<{T}>", (256, 1),
@@ -182,7 +188,7 @@ def optimizers():
 
         def ours(first, second, *factors):
             return [ranges(28, pointer("p"), first, second, to, pointer("g"), long(BIG), real(8), members(*factors), whole(0), FLAG_ON),
-                    NOTHING]
+                    NOTHING, NOTHING]
         yield Launch("sgd with momentum" + title, "float", "optimizers", "sgd_kernel<float, bf16>", (256, 1),
                      ours(pointer("m"), NOTHING, *[real(4)] * 4, FLAG_OFF, FLAG_OFF), 4, "g")
         yield Launch("adamw" + title, "float", "optimizers", "adam_kernel<float, bf16>", (256, 1),

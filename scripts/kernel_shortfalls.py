@@ -9,6 +9,8 @@ REASONS = {
         ("bf16", "cross_entropy, 50257 of 50304 columns")],
     "sums in f32 of products that stay apart, and a root in f64 for each row": [
         ("bf16", "layer_norm, rows of 768; layer_norm, rows of 4096")],
+    "elements come one by one, each compared with the best so far and not-a-number, and places of 64 bits go along": [
+        ("bf16", "argmax, rows of 4096"), ("float", "argmax, rows of 4096")],
     "25 instructions of an element are Philox'": [("bf16", "dropout")],
     "of eight elements the compiler asks for four, and for the others when those are there": [("bf16", "sum")],
     "of eight differences the compiler asks for three, and for the others when those are there": [("bf16", "huber")],
@@ -22,7 +24,7 @@ OUTSIDE = {
                                                   "tensor_matmul_kernel",
     "products, as attention and products in the table": "attention_cached_tiles_kernel attention_tiles_keys_kernel "
                                                         "attention_tiles_queries_kernel weight_kernel windows_kernel add_parts_kernel",
-    "for rows that fit in no block's registers": "wide_layer_norm_backward_kernel wide_layer_norm_kernel wide_softmax_backward_kernel "
+    "for rows that fit in no block's registers": "wide_add_norm_kernel wide_layer_norm_backward_kernel wide_layer_norm_kernel wide_softmax_backward_kernel "
                                                  "wide_softmax_kernel",
     "along a dimension that is not the last": "softmax_columns_backward_kernel softmax_columns_kernel cumsum_line_kernel",
     "gathers, permutes and sorts": "gather_kernel max_dim_kernel paste_kernel scatter_add_kernel scatter_kernel scatter_rows_kernel "

@@ -153,9 +153,12 @@ std::string lines_of(const std::vector<std::string>& faults) {
   return faults.size() > kMost ? concat(lines, "\n… and ", faults.size() - kMost, " more") : lines;
 }
 
+// A default that JSON has no number for, such as an infinity, is null.
 void put(Json& all, const std::string& key, const std::string& json) {
   size_t dot = key.find('.');
-  (dot == std::string::npos ? all[key] : all[key.substr(0, dot)][key.substr(dot + 1)]) = Json::parse(json);
+  Json value = Json::parse(json, nullptr, false);
+  (dot == std::string::npos ? all[key] : all[key.substr(0, dot)][key.substr(dot + 1)]) =
+      value.is_discarded() ? Json() : value;
 }
 
 Json as_json(const Config& given) {

@@ -65,6 +65,7 @@ struct Config {
   int64_t micro_batches = 1;
   bool reduce_once = false;  ///< of micro-batches: not each, but all together
   bool sync_batchnorm = false;
+  bool graph = false;  ///< steps are captured once and replayed
   int64_t grains = 0;  ///< parts of a batch that are added in one tree, on any number of ranks; 0: none
   int64_t epochs = 10;
   int64_t steps = 0;         ///< 0: as many as `epochs` have

@@ -13,7 +13,7 @@ constexpr double kMost = 1 << 30;
 
 // The largest number that a sharding option can hold, or an infinity.
 template <class T> double fsdp_limit(const T&) {
-  return std::is_same_v<T, int> ? kMost : std::numeric_limits<double>::infinity();
+  return std::is_same_v<T, int> ? double(std::numeric_limits<int>::max()) : std::numeric_limits<double>::infinity();
 }
 
 void list_subject(OptionList& list, Config& c) {
@@ -110,6 +110,8 @@ void list_loop(OptionList& list, Config& c) {
   list.add("sync_batchnorm", c.sync_batchnorm,
            "a BatchNorm normalises by the samples of all ranks, not by a rank's own: the same model on any number of "
            "ranks, but for micro-batches; two sums more in forward, and one in backward");
+  list.add("graph", c.graph,
+           "a step of one GPU is captured once, and then launched as a whole (docs/cuda.md); numbers stay the same");
   list.add("epochs", c.epochs, "passes over the training samples", {.low = 1, .high = kMost});
   list.add("steps", c.steps, "how many to train, in the place of `epochs`; 0: by epochs", {.low = 0, .high = kMost});
   list.add("eval_every", c.eval_every, "steps between evaluations; 0: at the end of every epoch",

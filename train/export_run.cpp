@@ -35,17 +35,20 @@ static hf::TokenIds ends_of(const std::string& run) {
   return tokens;
 }
 
-int64_t export_run(const Config& config, const std::string& from, const std::string& to) {
+ExportedRun export_run(const Config& config, const std::string& from, const std::string& to,
+                       std::optional<DType> dtype) {
   hf::ModelOptions options = hf::options_of(config.model);
   std::string run = run_of(from);  // while it is there
   Verified used = verify_used_checkpoint(from);
-  hf::ExportSource source{used.model, run, ends_of(run)};
-  if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
-    source.tokenizer = config.init_from;
-    source.tokens = hf::read_token_ids(config.init_from);
+  hf::ExportSource source{used.model, run, ends_of(run), dtype};
+  if (hf::is_model_folder(config.init_from)) {
+    source.began = config.init_from;
+    if (has_tokenizer_of(run, config.init_from)) {
+      source.tokenizer = config.init_from;
+      source.tokens = hf::read_token_ids(config.init_from);
+    }
   }
-  hf::export_folder(options, source, to);
-  return used.manifest.reached.step;
+  return {used.manifest.reached.step, hf::export_folder(options, source, to)};
 }
 
 }  // namespace shardgrad::train

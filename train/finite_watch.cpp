@@ -9,26 +9,50 @@
 #include <shardgrad/dist/group/together.h>
 
 namespace shardgrad::train {
-namespace {
 
-bool all_finite(const Tensor& values) {
-  return std::ranges::all_of(values.to_vector<double>(), [](double value) { return std::isfinite(value); });
+// None goes to another device, for which the host would wait: gradients in host memory stay there.
+static std::vector<Tensor> joined(std::span<const Tensor> numbers) {
+  std::vector<Tensor> all;
+  for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
+    while (end < numbers.size() && numbers[end].device() == numbers[begin].device()) ++end;
+    all.push_back(cat(numbers.subspan(begin, end - begin), 0));
+  }
+  return all;
 }
 
-}  // namespace
-
-void FiniteWatch::after_update(int64_t step, const Tensor& loss) {
-  if (finding_) return;
+FiniteWatch::Look FiniteWatch::look(const Tensor& loss) const {
   NoGrad no_grad;
   TagScope owner(Category::other);
-  steps_.push_back({step, clone(loss.detach()), fsdp::grad_maxima(sharded_)});
+  Look look;
+  std::vector<Tensor> numbers{reshape(loss.detach(), {1}).to(DType::f64)};
+  for (const auto& [unit, values] : fsdp::grad_maxima(sharded_)) {
+    numbers.push_back(values);
+    look.units.emplace_back(unit, values.numel());
+  }
+  look.numbers = joined(numbers);
+  return look;
+}
+
+void FiniteWatch::keep(int64_t step, Look look) {
+  if (!finding_) steps_.push_back({step, std::move(look)});
 }
 
 std::optional<FiniteWatch::Finding> FiniteWatch::look_at(const Step& step) {
-  bool loss_finite = std::isfinite(step.loss.item());
-  auto bad = std::ranges::find_if(step.grads, [](const auto& grad) { return !all_finite(grad.values); });
-  if (loss_finite && bad == step.grads.end()) return {};
-  return Finding{step.number, !loss_finite, bad == step.grads.end() ? "" : bad->unit};
+  std::vector<double> numbers;
+  for (const Tensor& part : step.look.numbers) {
+    std::vector<double> read = part.to_vector<double>();
+    numbers.insert(numbers.end(), read.begin(), read.end());
+  }
+  auto finite = [](double number) { return std::isfinite(number); };
+  auto next = numbers.begin() + 1;
+  std::string bad;
+  for (const auto& [unit, pieces] : step.look.units) {
+    auto end = next + std::ptrdiff_t(pieces);
+    if (bad.empty() && !std::all_of(next, end, finite)) bad = unit;
+    next = end;
+  }
+  if (finite(numbers[0]) && bad.empty()) return {};
+  return Finding{step.number, !finite(numbers[0]), bad};
 }
 
 bool FiniteWatch::found() {

@@ -16,9 +16,16 @@ namespace shardgrad::train {
 class FiniteWatch {
  public:
   explicit FiniteWatch(fsdp::Sharded& sharded) : sharded_(sharded) {}
-  /// After the update of step `step` (from 1), which has waited for the gradients, and before they are zeroed. `loss`:
-  /// this rank's part.
-  void after_update(int64_t step, const Tensor& loss);
+  /// What there is to see of a step: its loss, and of each unit the largest |g| in pieces, end to end.
+  struct Look {
+    std::vector<Tensor> numbers;                         ///< f64, joined where neighbours are on one device
+    std::vector<std::pair<std::string, int64_t>> units;  ///< and how many pieces they have
+  };
+  /// Queued after a step's update, which has waited for the gradients, and before they are zeroed. `loss`: this rank's
+  /// part.
+  Look look(const Tensor& loss) const;
+  /// It is of step `step` (from 1).
+  void keep(int64_t step, Look look);
   /// Reads what was queued since the last time. True when this rank has found something, now or before.
   bool found();
   /// A collective, for all ranks when one has found something: what was first, in a sentence.
@@ -27,8 +34,7 @@ class FiniteWatch {
  private:
   struct Step {
     int64_t number;
-    Tensor loss;
-    std::vector<fsdp::GradMaxima> grads;
+    Look look;
   };
   struct Finding {
     int64_t step;

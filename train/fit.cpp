@@ -3,7 +3,6 @@
 #include <cstring>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
@@ -29,7 +28,7 @@ void assign_or_refuse(const Option& option, const std::string& json, const std::
 
 // One of our keys, by the option's name.
 template <class T> void set_key(Config& config, const char* key, const char* name, const std::optional<T>& value) {
-  if (value) assign_or_refuse(*list_options(config).find(key), nlohmann::json(*value).dump(), name);
+  if (value) assign_or_refuse(*list_options(config).find(key), checked_json(name, *value), name);
 }
 
 // What a program has written into it, as read_config checks what a file says.

@@ -21,7 +21,7 @@ int TrainerView::world_size() const { return context().world_size(); }
 
 int64_t TrainerView::global_step() const { return int64_t(progress().step); }
 
-void FitModule::on_train_batch_end(const StepOutput&, const data::Batch&, int64_t) {}
+void FitModule::on_train_batch_end(const StepOutput&, const data::Batch&, int64_t) { saw_ours_ = true; }
 
 StepOutput FitModule::validation_step(const data::Batch& batch, int64_t i) {
   return training_step(batch, i).loss("training_step");

@@ -16,7 +16,9 @@
 // ranks add up to the batch's, so a mean is divided by `batch.global_count`, never by the number of own rows.
 
 #include <map>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <shardgrad/nn/module.h>
@@ -66,6 +68,7 @@ class FitModule : public nn::Module {
   /// epoch. Other tensors of a map are for on_train_batch_end.
   virtual StepOutput training_step(const data::Batch& batch, int64_t i) = 0;
   /// With what training_step gave, without a graph. Not called for the plan of a run, whose tensors have no values.
+  /// A step with one is not captured (key `graph`).
   virtual void on_train_batch_end(const StepOutput& output, const data::Batch& batch, int64_t i);
   /// This rank's part of each of monitors(), as tensors of one number, or logged. Not recorded; in evaluation mode. By
   /// default the loss of training_step.
@@ -93,6 +96,16 @@ class FitModule : public nn::Module {
   /// The step of a stage.
   StepOutput forward(Stage stage, const data::Batch& batch, int64_t i);
   void attach(TrainerView trainer) { trainer_ = trainer; }
+  /// Called by nn::make, which knows the type.
+  template <class M> static void made_as(M& module) {
+    constexpr bool is_ours = requires {
+      requires std::is_same_v<decltype(&M::on_train_batch_end), decltype(&FitModule::on_train_batch_end)>;
+    };
+    static_cast<FitModule&>(module).has_batch_end_ = !is_ours;
+  }
+  /// Whether on_train_batch_end is the module's own; of a module that nn::make has not made, whether FitModule's was
+  /// never called.
+  bool ends_batches() const { return has_batch_end_.value_or(!saw_ours_); }
   /// What was logged since the last call.
   std::map<std::string, double> take_logged() { return std::exchange(logged_, {}); }
 
@@ -100,6 +113,8 @@ class FitModule : public nn::Module {
   std::optional<TrainerView> trainer_;
   std::map<std::string, double> logged_;
   bool logs_ = false;  // inside a step that may log
+  std::optional<bool> has_batch_end_;
+  bool saw_ours_ = false;  // FitModule's on_train_batch_end was called
 };
 
 }  // namespace shardgrad::train

@@ -4,7 +4,7 @@
 // them. Rank r of W has the grains r, W + r, 2 W + r, …: so in each pass the ranks together have W neighbours, which is
 // what a reduction over ranks adds first. Four grains:
 //
-//     1 rank     passes 0, 1, 2, 3          (0 + 1) + (2 + 3), all by the rank        (fsdp/step/pass_sums.h)
+//     1 rank     passes 0, 1, 2, 3          (0 + 1) + (2 + 3), all by the rank        (dist/transports/pass_sums.h)
 //     2 ranks    passes 0, 2 and 1, 3       (0 + 1) and (2 + 3) by a reduction each, then their sum by each rank
 //     4 ranks    a pass each                (0 + 1) + (2 + 3), all by one reduction   (dist/transports/tree_sum.h)
 

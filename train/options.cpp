@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/fsdp/setup/options.h>
@@ -72,13 +73,16 @@ bool assign_dtype(ChosenDType& field, const Json& value) {
   return value == kUnset || found != std::end(fsdp::kDTypes);
 }
 
+// Whether an integer type has just this value.
+template <class T> bool holds(const Json& value) {
+  if (value.is_number_unsigned()) return std::in_range<T>(value.get<uint64_t>());
+  return value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
+}
+
 template <class T> bool is_number_for(const Json& value, const Rule& rule) {
-  bool integer = value.is_number_integer() || value.is_number_unsigned();
-  if (!value.is_number() || (kIsInteger<T> && !integer)) return false;
-  if (integer && value.get<double>() >= 0x1p63) return false;
   if constexpr (kIsInteger<T>)
-    if (!std::in_range<T>(value.get<int64_t>())) return false;
-  return in_range(value.get<double>(), rule);
+    if (!holds<T>(value)) return false;
+  return value.is_number() && in_range(value.get<double>(), rule);
 }
 
 bool is_text_for(const Json& value, const Rule& rule) {
@@ -119,16 +123,30 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
   }
 }
 
-template <class T> std::string json_of(const T& field) {
-  if constexpr (std::is_same_v<T, ChosenDType>)
+// As JSON text; "inf" or "nan" for what JSON has no number for.
+template <class T> std::string text_of(const T& field) {
+  if constexpr (std::is_same_v<T, ChosenDType>) {
     return Json(field ? name_of(*field) : kUnset).dump();
-  else if constexpr (kIsOptional<T>)
-    return field ? Json(*field).dump() : "";
-  else
+  } else if constexpr (kIsOptional<T>) {
+    return field ? text_of(*field) : "";
+  } else if constexpr (kIsList<T>) {
+    std::string list;
+    for (const auto& element : field) list += concat(list.empty() ? "" : ",", text_of(element));
+    return concat("[", list, "]");
+  } else {
+    if constexpr (std::is_same_v<T, double>)
+      if (!std::isfinite(field)) return concat(field);
     return Json(field).dump();
+  }
 }
 
 }  // namespace
+
+template <class T> std::string checked_json(const std::string& key, const T& value) try {
+  return text_of(value);
+} catch (const Json::type_error&) {
+  fail(key, " has a text that is no UTF-8, as texts are here; write it in UTF-8");
+}
 
 template <class T> void OptionList::add(std::string key, T& field, std::string meaning, const Rule& rule) {
   SG_CHECK(!find(key), "option '", key, "' is listed twice");
@@ -136,14 +154,19 @@ template <class T> void OptionList::add(std::string key, T& field, std::string m
     Json value = Json::parse(json, nullptr, false);
     return !value.is_discarded() && assign(field, value, rule);
   };
-  options_.push_back(
-      {std::move(key), std::move(meaning), expected<T>(rule), assign_it, [&field] { return json_of(field); }});
+  auto json = [&field, key] { return checked_json(key, field); };
+  options_.push_back({std::move(key), std::move(meaning), expected<T>(rule), assign_it, json});
 }
 
 const Option* OptionList::find(const std::string& key) const {
   auto found = std::ranges::find(options_, key, &Option::key);
   return found == options_.end() ? nullptr : &*found;
 }
+
+template std::string checked_json(const std::string&, const bool&);
+template std::string checked_json(const std::string&, const int64_t&);
+template std::string checked_json(const std::string&, const double&);
+template std::string checked_json(const std::string&, const std::string&);
 
 template void OptionList::add(std::string, bool&, std::string, const Rule&);
 template void OptionList::add(std::string, int&, std::string, const Rule&);

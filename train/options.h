@@ -26,13 +26,17 @@ struct Rule {
   size_t least_length = 0;                     ///< of a list
 };
 
+/// The value of `key` as JSON text; a number that is not finite is "inf" or "nan", which no option takes. Throws
+/// Error(input) naming the key for a text that is no UTF-8.
+template <class T> std::string checked_json(const std::string& key, const T& value);
+
 /// One setting, of the struct that has listed it, while that lives.
 struct Option {
   std::string key, meaning;
   std::string expected;  ///< "an integer from 1 to 10", "one of a, b", …
   /// Takes a value as JSON text; false when it is not what is expected, and then nothing is changed.
   std::function<bool(const std::string& json)> assign;
-  /// The value as JSON text; empty for one that is unset.
+  /// The value as checked_json has it; empty for one that is unset.
   std::function<std::string()> json;
 };
 

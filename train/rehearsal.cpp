@@ -37,8 +37,17 @@ data::Batch Rehearsal::part(int64_t samples) const {
   return batch_of(data_.fields, largest_batch(config_, samples), config_.grains, world_.size());
 }
 
+void Rehearsal::watch() {
+  if (!scaler_.enabled()) watch_.emplace(*sharded_);
+}
+
+void Rehearsal::read_looks() {
+  if (watch_) watch_->found();
+}
+
 bool Rehearsal::step(const data::Batch& batch) {
-  return train_step({config_, *task_, *sharded_, optimizers_.all(), scaler_}, batch, false).skipped;
+  FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
+  return train_step({config_, *task_, *sharded_, optimizers_.all(), scaler_, watch}, batch, false).skipped;
 }
 
 }  // namespace shardgrad::train

@@ -3,12 +3,14 @@
 // nothing is computed.
 
 #include <memory>
+#include <optional>
 
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/dataset.h>
+#include <shardgrad/train/finite_watch.h>
 #include <shardgrad/train/task.h>
 
 namespace shardgrad::train {
@@ -26,6 +28,10 @@ class Rehearsal {
   data::Batch part(int64_t samples) const;
   /// The training step of such a part. True where it was left out, as a gradient overflowed f16. A collective.
   bool step(const data::Batch& batch);
+  /// From now on steps look whether loss and gradients are finite, as those of a run do.
+  void watch();
+  /// Reads what they have seen so far, as a run does where its ranks talk.
+  void read_looks();
   Task& task() { return *task_; }
   fsdp::Sharded& sharded() { return *sharded_; }
   const Optimizers& optimizers() const { return optimizers_; }
@@ -38,6 +44,7 @@ class Rehearsal {
   std::shared_ptr<fsdp::Sharded> sharded_;
   Optimizers optimizers_;
   optim::GradScaler scaler_;
+  std::optional<FiniteWatch> watch_;
 };
 
 }  // namespace shardgrad::train

@@ -51,8 +51,6 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
       metrics_(folder_ + "/metrics.jsonl") {
   if (!config.resume) write_config(config);
   if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
-  out_ << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
-       << to_lines(config) << std::flush;
 }
 
 RunReport::~RunReport() {
@@ -105,9 +103,15 @@ void RunReport::resume(Config config, int64_t step, int64_t total_steps, bool wi
     out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
 }
 
+void RunReport::settings(const Config& config) {
+  std::lock_guard lock(mutex_);
+  fresh_line() << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
+               << to_lines(config) << std::flush;
+}
+
 void RunReport::plan(const fsdp::Plan& predicted) {
   std::lock_guard lock(mutex_);
-  out_ << "one step, predicted:\n" << predicted.table() << std::flush;
+  fresh_line() << "one step, predicted:\n" << predicted.table() << std::flush;
 }
 
 std::ostream& RunReport::fresh_line() {

@@ -25,8 +25,7 @@ namespace shardgrad::train {
 class RunReport : public Callback {
  public:
   /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not; see
-  /// resume) with config.json, and prints what of the configuration is not the default. Throws Error(input) when the
-  /// folder cannot be made or written.
+  /// resume) with config.json. Throws Error(input) when the folder cannot be made or written.
   RunReport(const Config& config, std::ostream& out, Terminal terminal = {});
   /// Ends a line that would be written over. Of a run that was refused, removes the folder if this has made it.
   ~RunReport() override;
@@ -52,6 +51,8 @@ class RunReport : public Callback {
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`, with the task's first score; or, for a run that was saved
   /// before its last step because it was asked to end, how to go on.
   void on_end(const Result& result) override;
+  /// Prints what of the configuration is not the default.
+  void settings(const Config& config);
   /// Prints what a step is predicted to need.
   void plan(const fsdp::Plan& predicted);
   /// Writes ledger.json: current and peak bytes by category and unit.

@@ -28,6 +28,7 @@ Saver::Saver(const Config& config, const std::string& run, TrainingState state, 
 
 void Saver::begin_at(const Reached& reached, bool saved) {
   saved_step_ = saved ? reached.step : -1;
+  state_.finite_buffers = finite_buffers(state_.sharded);
   dist::together(world_, {"", "start"}, [&] {
     if (lock_) check_free_after(run_, reached.step);
   });

@@ -25,7 +25,8 @@ class Saver {
   /// on every rank.
   Saver(const Config& config, const std::string& run, TrainingState state, Say say, Tell tell);
 
-  /// The run begins at `reached`, which is saved if `saved`.
+  /// The run begins at `reached`, which is saved if `saved`, with buffers of which those that are finite have to stay
+  /// so.
   void begin_at(const Reached& reached, bool saved);
   /// What this rank has to say of saving, for the ranks' agreement.
   News news() const;

@@ -6,6 +6,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/captured_step.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/grains.h>
 #include <shardgrad/train/kept_tokenizer.h>
@@ -70,6 +71,7 @@ std::string check_start(const Config& config, dist::ProcessGroup& world, const d
   check_same_program(world);
   check_ranks(config, world, "train");
   check_grains(config, world);
+  check_graph(config, world);
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
@@ -113,7 +115,9 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   dist::ProcessGroup& world = state.sharded.group();
   Last last;
   dist::together(world, {"", "start"}, [&] {
-    if (world.rank() == 0) last = last_checkpoint(run);
+    if (world.rank() != 0) return;
+    last = last_checkpoint(run);
+    if (last.folder) link_model(run, last.folder->substr(last.folder->rfind('/') + 1));
   });
   std::string folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
   if (!last.note.empty()) say(last.note);

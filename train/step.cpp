@@ -60,38 +60,71 @@ bool all_finite(const Training& training) {
   return finite;
 }
 
+using Buffers = std::vector<NamedParameter>;
+
+// What the buffers hold before a step that loss scaling may leave out. Which of them it writes is known afterwards.
+std::vector<Tensor> copies_of(const Buffers& buffers, const optim::GradScaler& scaler) {
+  std::vector<Tensor> copies;
+  if (!scaler.enabled()) return copies;
+  NoGrad no_grad;
+  TagScope owner(Category::buffer);
+  for (const NamedParameter& buffer : buffers) copies.push_back(clone(buffer.tensor.detach()));
+  return copies;
+}
+
+// Statistics of what overflowed would be no numbers for ever: a mean that moves on from NaN is NaN.
+void put_back(const Buffers& buffers, const std::vector<Tensor>& copies) {
+  NoGrad no_grad;
+  for (size_t i = 0; i < copies.size(); ++i) copy_into(buffers[i].tensor.detach(), copies[i]);
+}
+
 // Where nobody waits for it.
 bool is_at_hand(const Tensor& number) { return number.device() == kCpu || number.device() == kMeta; }
 
 }  // namespace
 
-StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
+QueuedStep queue_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
   const Recorder& recorder = context().recorder();
   auto& [config, task, sharded, optimizers, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
-  std::vector<uint64_t> buffers = fsdp::buffer_versions(sharded.buffers());
-  StepResult result = forward_and_backward(training, batch);
-  fsdp::average_buffers(sharded.buffers(), sharded.group(), buffers);
+  Buffers buffers = sharded.buffers();
+  std::vector<Tensor> copies = copies_of(buffers, scaler);
+  std::vector<uint64_t> versions = fsdp::buffer_versions(buffers);
+  QueuedStep queued{forward_and_backward(training, batch), {}, {}};
+  StepResult& result = queued.result;
+  fsdp::average_buffers(buffers, sharded.group(), versions);
   bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
-  Tensor power, clip;  // which is part of the optimizer's one pass
+  Tensor clip;  // which is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {
     int64_t before_norm = recorder.total_bytes_sent();
-    power = fsdp::grad_power(sharded);
+    queued.power = fsdp::grad_power(sharded);
     if (clips)
-      clip = optim::clip_scale(power, config.clip_grad_norm * scaler.factor());
+      clip = optim::clip_scale(queued.power, config.clip_grad_norm * scaler.factor());
     else
       before += recorder.total_bytes_sent() - before_norm;
   }
   result.skipped = !finite;
+  if (!finite) put_back(buffers, copies);
   for (optim::Optimizer* optimizer : optimizers)
     if (finite) clip.defined() ? scaler.step(*optimizer, clip) : scaler.step(*optimizer);
-  if (power.defined() && (norm_wanted || is_at_hand(power)))  // once the update is queued, too
-    result.grad_norm = optim::root_of(optim::number_of(power), 2) / scaler.factor();
-  if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
-  scaler.update();
+  if (watch) queued.look = watch->look(result.loss);
   for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();
   result.bytes_sent = recorder.total_bytes_sent() - before;
-  return result;
+  return queued;
+}
+
+StepResult finish_step(const Training& training, QueuedStep queued, bool norm_wanted) {
+  optim::GradScaler& scaler = training.scaler;
+  const Tensor& power = queued.power;
+  if (power.defined() && (norm_wanted || is_at_hand(power)))
+    queued.result.grad_norm = optim::root_of(optim::number_of(power), 2) / scaler.factor();
+  scaler.update();
+  if (training.watch && queued.look) training.watch->keep(int64_t(progress().step) + 1, std::move(*queued.look));
+  return queued.result;
+}
+
+StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
+  return finish_step(training, queue_step(training, batch, norm_wanted), norm_wanted);
 }
 
 }  // namespace shardgrad::train

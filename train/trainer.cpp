@@ -41,8 +41,6 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     waiting_.reset();
     report = std::make_unique<RunReport>(as_written(), out, terminal.columns ? shown : terminal);
     report_ = report.get();
-    report_->say(about_batches(config, world.size(), data_.train->size()));
-    report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);
   if (report) callbacks_->add_first(std::move(report));
@@ -64,6 +62,14 @@ Config TrainingRun::as_written() const {
   return config;
 }
 
+// What a run that is refused does not show.
+void TrainingRun::introduce() {
+  if (!report_) return;
+  report_->settings(as_written());
+  report_->say(about_batches(config_, world_.size(), data_.train->size()));
+  report_->plan(predicted_);
+}
+
 // In the run's folder: anew, or where it was left.
 void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
@@ -74,8 +80,20 @@ void TrainingRun::begin() {
   check_folder_is_shared(world_, folder_);  // by a file that a job which has the lock would remove
   keep_tokenizer(data_, world_, folder_);
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, {fingerprint_, test_fingerprint_}, *rate_, say_it);
-  if (!from && !init_from_.empty()) load_model(init_from_, state.model, state.sharded);
+  std::vector<std::string> said;  // of what is loaded
+  auto keep_it = [&said](const std::string& line) { said.push_back(line); };
+  auto say_all = [&] {
+    for (const std::string& line : said) say(line);
+  };
+  try {
+    if (config_.resume) from = resume(config_, folder_, state, {fingerprint_, test_fingerprint_}, *rate_, keep_it);
+    if (!from && !init_from_.empty()) load_model(init_from_, state.model, state.sharded);
+  } catch (...) {
+    say_all();  // as that it is not the checkpoint that `latest` names
+    throw;
+  }
+  introduce();
+  say_all();
   try_evaluation(config_, *task_, *sharded_, data_);
   if (from) pending_ = from->pending;
   if (from && course_.steps() <= from->total_steps) ended_ = from->ended;

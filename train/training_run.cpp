@@ -31,11 +31,24 @@ void TrainingRun::agree(bool now) {
   if (std::string why = lost_scale(scaler_, *meter_); !why.empty()) saver_->end_badly(why);
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
+  captured_.reset();  // which has it
   watch_.reset();
   if (config_.on_nan == "stop")
     saver_->end_badly(concat(what, ". Nothing is saved from there on; try a smaller optimizer.lr or clip_grad_norm, ",
                              "or go on with on_nan=continue"));
   say(what);
+}
+
+Training TrainingRun::training() {
+  return {config_, *task_, *sharded_, optimizers_.all(), scaler_, watch_ ? &*watch_ : nullptr};
+}
+
+StepResult TrainingRun::make_step(const data::Batch& batch, bool norm_wanted) {
+  if (!config_.graph) return train_step(training(), batch, norm_wanted);
+  if (!captured_) captured_.emplace(training());
+  StepResult done = (*captured_)(batch, norm_wanted);
+  ever_captured_ |= captured_->is_captured();
+  return done;
 }
 
 void TrainingRun::step() {
@@ -47,8 +60,7 @@ void TrainingRun::step() {
   std::vector<optim::Optimizer*> optimizers = optimizers_.all();
   for (optim::Optimizer* optimizer : optimizers) optimizer->set_lr(rate_->at(meter_->step(), best_));
   bool logs_norm = config_.log_steps && config_.clip_grad_norm > 0;
-  StepResult done = train_step({config_, *task_, *sharded_, optimizers, scaler_, watch_ ? &*watch_ : nullptr}, batch,
-                               course_.reports_after(next) || logs_norm);
+  StepResult done = make_step(batch, course_.reports_after(next) || logs_norm);
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;
@@ -200,6 +212,9 @@ Result TrainingRun::stop_in_test() {
 
 Result TrainingRun::finish() {
   write_records();
+  if (config_.graph && meter_->steps_done() > 0 && !ever_captured_)
+    say("graph: no step was captured, for it takes three that are not traced, whose batches have the same counts of "
+        "samples and labels");
   if (report_ && meter_->steps_done() > 0)
     report_->table(summary(config_, world_, predicted_, metrics_, *meter_, evaluation_bytes_));
   save_at_end("trained to its end");

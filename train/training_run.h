@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/callbacks.h>
+#include <shardgrad/train/captured_step.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/learning_rate.h>
@@ -30,8 +32,11 @@ class TrainingRun {
   Result run();
 
  private:
+  void introduce();
   void begin();
   void step();
+  Training training();
+  StepResult make_step(const data::Batch& batch, bool norm_wanted);
   bool evaluate_all();
   bool test();
   void take_up_test();
@@ -82,6 +87,8 @@ class TrainingRun {
   Agreement agreement_;
   std::optional<Saver> saver_;
   std::optional<FiniteWatch> watch_;
+  std::optional<CapturedStep> captured_;
+  bool ever_captured_ = false;
   std::optional<Agreed> agreed_;  // after the last step, where the ranks have talked
   std::optional<Best> best_;
   bool is_best_ = false;  // of the last step's weights

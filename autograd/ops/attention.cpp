@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -107,6 +108,9 @@ Tensor attention(const Tensor& qkv, const Tensor& starts, const AttentionOptions
 
 Tensor attention(const Tensor& qkv, const Tensor& starts, AttentionOptions options, std::string_view name) {
   if (options.dropout > 0) {
+    if (Capture::current())
+      refuse_in_capture("dropout within attention",
+                        "leave it out (for GPT-2 attn_pdrop, or key model.dropout), or do not capture the step");
     MaskSource mask = next_mask(name);
     options.seed = mask.seed, options.stream = mask.stream, options.first_sample = mask.first_sample;
   }

@@ -73,12 +73,14 @@ static bool is_held(double value, DType dtype) {
   return value >= -limit && value < limit;
 }
 
-void check_held(const char* op, double value, DType dtype) {
+void check_held(const char* op, const Scalar& value, DType dtype) {
+  if (!is_floating(dtype)) value.check_exact(op);
   SG_CHECK(is_floating(dtype) || is_held(std::trunc(value), dtype), op, ": the number ", value, " does not fit into ",
            dtype);
 }
 
-Tensor number_beside(const char* op, const Tensor& x, double value) {
+Tensor number_beside(const char* op, const Tensor& x, const Scalar& value) {
+  if (!is_floating(x.dtype())) value.check_exact(op);
   SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && is_held(value, x.dtype())), op, ": the number ",
            value, " beside ", x, " is no integer of dtype ", x.dtype(), "; convert it with .to(dtype)");
   return full({}, value, {x.dtype(), x.device()});

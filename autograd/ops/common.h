@@ -14,6 +14,9 @@ namespace shardgrad {
 void check_same_kind(const char* op, const Tensor& a, const Tensor& b);
 /// Throws Error(input) unless x is of a floating dtype.
 void check_floating(const char* op, const Tensor& x);
+/// Throws Error(input) naming `op` unless x is of a floating dtype, and weight and bias are undefined or have one
+/// number for each of x's `dim`. They must be different tensors, and other ones than x: gradients are written at once.
+void check_scale(const char* op, const Tensor& x, int dim, const Tensor& weight, const Tensor& bias);
 /// Throws Error(input) unless `index` is i64 and on x's device.
 void check_index(const char* op, const Tensor& x, const Tensor& index);
 /// The dimension with negatives resolved. Throws Error(input) naming `op` when x has no such dimension.
@@ -48,6 +51,7 @@ Out accumulating(const Out& to);
 struct MaskSource {
   uint64_t seed, stream;
   int64_t first_sample;
+  Tensor drawn = {};  ///< in a step that is captured: seed and stream (i64, 2) on the device, in each replay its own
 };
 MaskSource next_mask(std::string_view name);
 /// Elements [begin, end) along dim, differentiable, called `op` in errors.
@@ -57,9 +61,9 @@ Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t
 /// has, `whole`: what the batch has.
 void check_loss_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole);
 /// Throws Error(input) naming `op` where `dtype` is of integers and has not the number, without its fraction.
-void check_held(const char* op, double value, DType dtype);
+void check_held(const char* op, const Scalar& value, DType dtype);
 /// A number as an operand beside x. Throws Error(input) naming `op` where x is of integers and the number is none.
-Tensor number_beside(const char* op, const Tensor& x, double value);
+Tensor number_beside(const char* op, const Tensor& x, const Scalar& value);
 /// x in the dtype that sums of it are taken in: so that what several operations make of 16 bits is rounded once.
 Tensor wide(const Tensor& x);
 /// 1 where an element is not 0.

@@ -3,11 +3,8 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/kernels/ops.h>
-
-namespace shardgrad::Category {
-inline constexpr Kind borrowed = named<"borrowed">;
-}
 
 namespace shardgrad {
 namespace {
@@ -25,6 +22,7 @@ class BorrowedMemory final : public Allocator {
   }
   MemoryBlock allocate(size_t bytes, Stream&) override { return {data_, bytes}; }
   void free(MemoryBlock, Stream& stream) noexcept override {
+    if (Capture* capture = Capture::current(); capture && gpu_ >= 0) return capture->keep(Ref<RefCounted>(this));
     if (running_stream() == &stream) return discard({});  // its own work drops it, and would wait for itself
     try {
       stream.synchronize();
@@ -61,35 +59,38 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
 
-// Made on the host a part at a time, so that the host needs no memory for all of it.
-template <class T> static void count_up(T* to, int64_t n, int64_t first) {
+template <class T> static void count_up(T* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (sizeof(T) == 2)
-      to[i] = T(float(first + i));
+      to[i] = T(float(i));
     else
-      to[i] = T(first + i);
+      to[i] = T(i);
   }
+}
+
+// On the device: a copy of the host's numbers would wait for all that the device has to do.
+static Tensor counted_up(int64_t count, Device device, DType dtype) {
+  Tensor numbers = cumsum(ones({count}, {DType::i64, device}), 0) - 1;
+  if (dtype == DType::i64) return numbers;
+  return size_of(dtype) == 2 ? cast(cast(numbers, DType::f32), dtype) : cast(numbers, dtype);
 }
 
 Tensor arange(int64_t count, TensorOptions options) {
   SG_CHECK(count >= 0, "arange: count ", count, " is negative");
-  constexpr int64_t kPart = 1 << 20;
+  Device device = options.device.value_or(context().default_device());
+  if (computes_by_itself(device) && count > 0) {
+    if (options.dtype != DType::u8) return counted_up(count, device, options.dtype);
+    return to_device(arange(count, {options.dtype, kCpu}), device);  // which wrap, where a cast takes the nearest
+  }
   Tensor y = empty({count}, options);
-  if (y.device() == kMeta) return y;
-  dispatch(options.dtype, [&]<class T>() {
-    if (y.device() == kCpu) return count_up(y.out().as<T>(), count, 0);
-    for (int64_t begin = 0; begin < count; begin += kPart) {
-      std::vector<T> values(size_t(std::min(kPart, count - begin)));
-      count_up(values.data(), std::ssize(values), begin);
-      Tensor part = from_vector(values, {int64_t(values.size())}, {options.dtype, kCpu});
-      copy_into(y.alias_rows(begin, begin + part.numel()), part);
-    }
-  });
+  if (has_values(device)) dispatch(options.dtype, [&]<class T>() { count_up(y.out().as<T>(), count); });
   return y;
 }
 
 // In f64, rounded once.
 Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
+  if (!is_floating(options.dtype))
+    for (const Scalar* number : {&begin, &end, &step}) number->check_exact("arange");
   double count = std::ceil((end - begin) / step);
   SG_CHECK(step != 0 && std::isfinite(count), "arange: from ", begin, " to ", end, " by ", step, " is not possible");
   SG_CHECK(count <= double(kMaxElements), "arange: from ", begin, " to ", end, " by ", step,

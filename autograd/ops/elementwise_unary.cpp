@@ -88,6 +88,7 @@ void check_numbers(const char* op, const Tensor& x, double a, double b, double l
 }  // namespace
 
 Tensor affine(const Tensor& x, Scalar scale, Scalar shift) {
+  if (!is_floating(x.dtype())) scale.check_exact("affine"), shift.check_exact("affine");
   check_numbers("affine", x, scale, shift, kLargestInteger);
   Tensor y = of_each(kernels::affine, x, double(scale), double(shift));
   if (auto* node = record<Affine>(y, x)) node->scale = scale;
@@ -110,7 +111,7 @@ Tensor gelu(const Tensor& x, bool tanh_form) {
                    : unary(kernels::gelu, kernels::gelu_backward, Reads::input, x);
 }
 
-static Tensor integer_power(const Tensor& x, double exponent) {
+static Tensor integer_power(const Tensor& x, const Scalar& exponent) {
   Tensor y = empty_like(x, "pow"), by = number_beside("pow", x, exponent);
   SG_CHECK(exponent >= 0, "pow: ", x, " to the power of ", exponent, " is no integer; convert it with .to(dtype)");
   launch(kernels::power, x, out(y), x, by);
@@ -130,7 +131,11 @@ Tensor clamp(const Tensor& x, Scalar least, Scalar most) {
   SG_CHECK(!std::isnan(low) && !std::isnan(high), "clamp: from ", low, " to ", high,
            " is not possible; an infinite bound leaves its side open");
   SG_CHECK(low <= high, "clamp: low ", low, " is above high ", high);
-  if (!is_floating(x.dtype())) low = std::max(low, -0x1p63), high = std::min(high, 0x1p63);  // infinite: no bound
+  if (!is_floating(x.dtype())) {
+    if (low > -0x1p63) least.check_exact("clamp");
+    if (high < 0x1p63) most.check_exact("clamp");
+    low = std::max(low, -0x1p63), high = std::min(high, 0x1p63);  // infinite, or as large as can be: no bound
+  }
   check_numbers("clamp", x, low, high, 0x1p63);
   Tensor y = of_each(kernels::clamp, x, low, high);
   if (auto* node = keep_input<Clamp>(y, x)) node->low = low, node->high = high;

@@ -184,7 +184,7 @@ static void check_divisors(const char* name, const Tensor& a, const Tensor& b) {
   SG_CHECK(is_floating(b.dtype()) || b.device() == kMeta || all(b), name, ": ", a, " by integers of shape ", b.shape(),
            ", one of which is 0");
 }
-static Tensor divisor_beside(const char* name, const Tensor& x, double divisor) {
+static Tensor divisor_beside(const char* name, const Tensor& x, const Scalar& divisor) {
   SG_CHECK(is_floating(x.dtype()) || divisor != 0, name, ": ", x, " by a number that is 0");
   return number_beside(name, x, divisor);
 }

@@ -99,7 +99,7 @@ Tensor stack(std::initializer_list<Tensor> tensors, int dim) {
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int dim) {
   dim = check_dim("chunk", x, dim);
   SG_CHECK(count >= 1, "chunk: ", count, " parts of ", x.shape());
-  int64_t extent = x.size(dim), size = (extent + count - 1) / count;
+  int64_t extent = x.size(dim), size = extent / count + (extent % count != 0);
   Extents sizes(extent == 0 ? size_t(count) : 0, 0);
   for (int64_t begin = 0; begin < extent; begin += size) sizes.push_back(std::min(size, extent - begin));
   return split(x, sizes, dim);
@@ -142,7 +142,7 @@ Tensor flip(const Tensor& x, std::span<const int> dims) {
 
 Tensor roll(const Tensor& x, int64_t by, int dim) {
   dim = check_dim("roll", x, dim);
-  int64_t extent = x.size(dim), cut = extent ? ((-by % extent) + extent) % extent : 0;
+  int64_t extent = x.size(dim), cut = extent ? (extent - by % extent) % extent : 0;
   if (cut == 0) return x;
   return cat({slice(x, dim, cut, extent), slice(x, dim, 0, cut)}, dim);
 }

@@ -120,7 +120,12 @@ Statistics statistics_of(const Tensor& x, const SumOverRanks& sum_over_ranks, do
   return {mean, pow(div(squares, divisor) + eps, -0.5), samples};
 }
 
-// weight and bias are undefined or have one value for each of x's `dim`. Gradients of two tensors are written at once.
+void check_channels(const char* op, const Tensor& x) {
+  SG_CHECK(x.ndim() >= 2, op, ": the input must be (samples, channels, …), got ", x.shape());
+}
+
+}  // namespace
+
 void check_scale(const char* op, const Tensor& x, int dim, const Tensor& weight, const Tensor& bias) {
   check_floating(op, x);
   for (const Tensor* each : {&weight, &bias}) {
@@ -132,12 +137,6 @@ void check_scale(const char* op, const Tensor& x, int dim, const Tensor& weight,
   bool same = (weight.defined() && (weight.same_as(bias) || weight.same_as(x))) || (bias.defined() && bias.same_as(x));
   SG_CHECK(!same, op, ": input, weight and bias must be different tensors; clone() one");
 }
-
-void check_channels(const char* op, const Tensor& x) {
-  SG_CHECK(x.ndim() >= 2, op, ": the input must be (samples, channels, …), got ", x.shape());
-}
-
-}  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   if (should_widen(x, weight, bias)) return layer_norm(widened(x), widened(weight), widened(bias), eps);

@@ -1,8 +1,10 @@
 #include <bit>
+#include <cstring>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/autograd/progress.h>
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -11,6 +13,8 @@ namespace {
 
 Tensor draw(const char* op, const decltype(kernels::random_normal)& slot, const Shape& shape, TensorOptions options,
             uint64_t stream) {
+  if (Capture::current())
+    refuse_in_capture(concat("a draw of ", op), "draw before the step, into a tensor that stays; dropout is possible");
   Tensor y = empty(shape, options, op);
   check_floating(op, y);
   kernels::RandomArgs args{.seed = context().seed(), .stream = progress().next_stream(stream)};
@@ -23,10 +27,38 @@ Tensor draw(const char* op, const decltype(kernels::random_normal)& slot, const 
 struct Dropout final : Node {
   const char* name() const override { return "dropout"; }
   kernels::DropoutArgs args{};
+  Tensor drawn;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::dropout, dy[0], dx[0].write(), dy[0], args);
+    launch(kernels::dropout, dy[0], dx[0].write(), dy[0], drawn, args);
   }
 };
+
+Tensor masked(const Tensor& x, double p, const MaskSource& mask) {
+  check_floating("dropout", x);
+  SG_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not within [0, 1)");
+  SG_CHECK(mask.first_sample >= 0, "dropout: first_sample ", mask.first_sample, " is negative");
+  int64_t samples = x.ndim() ? x.size(0) : 1;
+  int64_t first_element = samples ? mask.first_sample * (x.numel() / samples) : 0;
+  kernels::DropoutArgs args{p, mask.seed, mask.stream, first_element};
+  Tensor y = of_each(kernels::dropout, x, mask.drawn, args);
+  if (auto* node = record<Dropout>(y, x)) node->args = args, node->drawn = mask.drawn;
+  return y;
+}
+
+// Where a mask comes from that is drawn in each replay of a captured step, as next_mask draws it: a region that is
+// recomputed has the numbers of its first run.
+Tensor drawn_in(Capture& capture, uint64_t seed, uint64_t stream, uint64_t of) {
+  const uint64_t now[] = {seed, stream};
+  std::function<void(std::byte*)> draw;
+  if (!detail::own_progress.of(context())) {
+    detail::check_captured_draw();
+    draw = [beside = seed - context().seed(), of](std::byte* to) {
+      const uint64_t then[] = {context().seed() + beside, progress().next_stream(of)};
+      std::memcpy(to, then, sizeof(then));
+    };
+  }
+  return capture.numbers_of(stream, now, 2, DType::i64, std::move(draw));
+}
 
 }  // namespace
 
@@ -39,6 +71,7 @@ Tensor Generator::rand(const Shape& shape, TensorOptions options) const {
 }
 
 void manual_seed(uint64_t seed) {
+  if (Capture::current()) refuse_in_capture("manual_seed()", "seed before the step");
   context().set_seed(seed);
   progress().draws.clear();
 }
@@ -128,27 +161,19 @@ Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool r
 }
 
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample) {
-  check_floating("dropout", x);
-  SG_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not within [0, 1)");
-  SG_CHECK(first_sample >= 0, "dropout: first_sample ", first_sample, " is negative");
-  int64_t samples = x.ndim() ? x.size(0) : 1;
-  kernels::DropoutArgs args{p, seed, stream, samples ? first_sample * (x.numel() / samples) : 0};
-  Tensor y = of_each(kernels::dropout, x, args);
-  if (auto* node = record<Dropout>(y, x)) node->args = args;
-  return y;
+  return masked(x, p, {seed, stream, first_sample});
 }
 
 MaskSource next_mask(std::string_view name) {
   Progress& now = progress();
   Context& rank = context();
-  uint64_t seed = rank.seed(), stream = now.next_stream(stream_of("dropout", name));
-  if (now.first_sample >= 0) return {seed, stream, now.first_sample};
-  return {seed + uint64_t(rank.rank()) * 0x9e3779b97f4a7c15u, stream, 0};
+  uint64_t of = stream_of("dropout", name), seed = rank.seed(), stream = now.next_stream(of);
+  MaskSource mask{seed, stream, now.first_sample};
+  if (mask.first_sample < 0) mask = {seed + uint64_t(rank.rank()) * 0x9e3779b97f4a7c15u, stream, 0};
+  if (Capture* capture = Capture::current()) mask.drawn = drawn_in(*capture, mask.seed, stream, of);
+  return mask;
 }
 
-Tensor dropout(const Tensor& x, double p, std::string_view name) {
-  MaskSource mask = next_mask(name);
-  return dropout(x, p, mask.seed, mask.stream, mask.first_sample);
-}
+Tensor dropout(const Tensor& x, double p, std::string_view name) { return masked(x, p, next_mask(name)); }
 
 }  // namespace shardgrad

@@ -36,7 +36,11 @@ inline void random_normal(OutView y, kernels::RandomArgs args) {
   }
 }
 
-inline void dropout(OutView y, View x, kernels::DropoutArgs args) {
+inline void dropout(OutView y, View x, View drawn, kernels::DropoutArgs args) {
+  if (drawn.defined()) {
+    const auto* now = drawn.as<int64_t>();
+    args.seed = uint64_t(now[0]), args.stream = uint64_t(now[1]);
+  }
   for (int64_t i = 0; i < y.numel(); ++i) {
     bool keep = uniform_at(args.seed, args.stream, args.first_element + i) >= args.p;
     put(y, i, keep ? get(x, i) / (1 - args.p) : 0);

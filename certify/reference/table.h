@@ -45,7 +45,7 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(rms_norm) SG_REFERENCE(rms_norm_backward)
   SG_REFERENCE(batch_norm) SG_REFERENCE(group_norm) SG_REFERENCE(group_norm_backward)
   SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)
-  SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(square_sums) SG_REFERENCE(mse)
+  SG_REFERENCE(add_layer_norm) SG_REFERENCE(add_rms_norm) SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(square_sums) SG_REFERENCE(mse)
   SG_REFERENCE(attention) SG_REFERENCE(attention_backward) SG_REFERENCE(attention_cached)
   SG_REFERENCE(huber_loss) SG_REFERENCE(huber_loss_backward)
   SG_REFERENCE(mse_backward) SG_REFERENCE(cross_entropy) SG_REFERENCE(cross_entropy_backward) SG_REFERENCE(matmul)

@@ -3,11 +3,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <shardgrad/certify/reference/element.h>
+#include <shardgrad/certify/reference/rows.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::reference {
+
+/// Calls norm(rows) with x + residual, as its dtype has it.
+template <class Norm> void add_norm(OutView sum, View x, View residual, const Norm& norm) {
+  std::vector<char> memory(x.bytes());
+  OutView made{memory.data(), x.shape, x.dtype, 0, true};
+  View rows{memory.data(), x.shape, x.dtype, true};
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    put(made, i, get(x, i) + get(residual, i));
+    put(sum, i, get(rows, i));
+  }
+  norm(rows);
+}
+inline void add_layer_norm(OutView sum, OutView y, OutView mean, OutView rstd, View x, View residual, View weight,
+                           View bias, double eps) {
+  add_norm(sum, x, residual, [&](View rows) { layer_norm(y, mean, rstd, rows, weight, bias, eps); });
+}
+inline void add_rms_norm(OutView sum, OutView y, OutView rstd, View x, View residual, View weight, double eps) {
+  add_norm(sum, x, residual, [&](View rows) { rms_norm(y, rstd, rows, weight, eps); });
+}
 
 inline double silu_of(double x) { return x / (1 + std::exp(-x)); }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda/capture.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/core/cuda/memory.h>
@@ -46,6 +47,12 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaStream>(context_, std::move(name), pool_, true, check_);
   }
   const Ref<Allocator>& host_memory() override { return pinned_; }
+  std::unique_ptr<Capture> make_capture() override {
+    SG_CHECK(!check_,
+             "a step cannot be captured where SHARDGRAD_CHECK=1 waits for each piece of work; unset it, or run ",
+             "the step without StepGraph");
+    return make_cuda_capture(*this, Ref<CaptureMemory>(static_cast<CaptureMemory*>(memory().get())));
+  }
 
   DeviceInfo info() const override {
     DeviceInfo info;
@@ -84,7 +91,7 @@ class CudaBackend final : public Backend {
  private:
   static Ref<Allocator> memory_of(Device device, bool check, std::shared_ptr<CudaArena> arena) {
     if (check) return make_ref<WatchedAllocator>(device, std::move(arena));
-    return make_caching_allocator(device, Reuse::ordered, std::move(arena));
+    return make_ref<CaptureMemory>(make_caching_allocator(device, Reuse::ordered, arena), Reuse::ordered, arena);
   }
 
   static void queue_copy(const Stream& stream, void* to, const void* from, size_t bytes) {
@@ -142,11 +149,19 @@ std::string why_not_on(int capability) {
                 "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
 }
 
+// The first call of CUDA, which then reads the variable: of its own accord it has 8 connections to a GPU, and streams
+// that share one wait for each other. Compute, copies and groups are more streams than that, ordered by events alone,
+// so each gets one of the 32 that a GPU has.
+cudaError_t count_gpus(int& count) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  return cudaGetDeviceCount(&count);
+}
+
 }  // namespace
 
 int cuda_device_count() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  if (count_gpus(count) == cudaSuccess) return count;
   cudaGetLastError();
   return 0;
 }
@@ -166,7 +181,7 @@ void wait_for_gpu(int number) noexcept {
 
 CudaSurvey survey_cuda() {
   int count = 0;
-  cudaError_t status = cudaGetDeviceCount(&count);
+  cudaError_t status = count_gpus(count);
   CudaSurvey survey{.built = true, .driver = driver_version()};
   if (status != cudaSuccess || count == 0) survey.why_not = why_no_device(status);
   cudaGetLastError();
@@ -181,7 +196,7 @@ CudaSurvey survey_cuda() {
 
 std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   int count = 0;
-  cudaError_t status = cudaGetDeviceCount(&count);
+  cudaError_t status = count_gpus(count);
   if (status != cudaSuccess || count == 0) fail_as(ErrorKind::missing, why_no_device(status));
   if (device.index >= count)
     fail_as(ErrorKind::missing, "device ", device, ": this process sees ", count, count == 1 ? " GPU" : " GPUs");

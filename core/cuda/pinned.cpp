@@ -31,7 +31,8 @@ class EveryStream final : public Stream {
     std::vector<Event> events = pool_->record_all();
     HappensBefore* checker = checked_ ? context_.checker() : nullptr;
     if (checker)
-      for (const Event& event : events) checker->wait(id_, event.state()->clock);
+      for (const Event& event : events)
+        if (event.state()) checker->wait(id_, event.state()->clock);  // none of a stream that is captured
     Ref<AllEvents> state = make_ref<AllEvents>(std::move(events));
     if (checker) state->clock = checker->record(id_);
     return Event(std::move(state));

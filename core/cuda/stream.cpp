@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/launching.h>
@@ -80,12 +81,27 @@ class CudaTail : public std::enable_shared_from_this<CudaTail> {
     event_ = {};
     mark_ = {};
   }
+  /// Throws Error(input) where another thread than the one that captures the stream is to use it: what it queued would
+  /// become part of the step.
+  void check_free(bool captures) {
+    SG_CHECK(captured_ == captures, "stream ", name_, " is used by another thread while a step of it is captured ",
+             "(StepGraph); let this thread wait until then");
+  }
   void begin_launch() { ++launching_; }
   void end_launch() {
     ++queued_;
     --launching_;
   }
   void queued() { ++queued_; }
+  /// From now on the stream's work is recorded, or no longer. It has done all that was queued before; what another
+  /// thread asks for meanwhile has happened, and must not become part of what is recorded.
+  void capture(bool on) {
+    std::lock_guard lock(mutex_);
+    captured_ = on;
+    event_ = {};
+    mark_ = {};
+    ++queued_;
+  }
 
  private:
   struct Last {
@@ -104,6 +120,7 @@ class CudaTail : public std::enable_shared_from_this<CudaTail> {
   std::shared_ptr<CudaEventPool> pool_;
   std::mutex mutex_;
   cudaStream_t stream_;  // null once it has gone
+  std::atomic<bool> captured_{false};
   std::string name_;
   HappensBefore* checker_;
   int id_;
@@ -137,7 +154,7 @@ class CudaMark final : public Event::State {
 
 Event CudaTail::record() {
   std::lock_guard lock(mutex_);
-  if (!stream_) return {};
+  if (!stream_ || captured_) return {};
   if (is_now(event_)) return event_.event;
   bool between = launching_ == 0;
   uint64_t ticket = queued_;
@@ -156,7 +173,7 @@ Event CudaTail::after(uint64_t ticket) {
 
 Event CudaTail::mark() {
   std::lock_guard lock(mutex_);
-  if (!stream_) return {};
+  if (!stream_ || captured_) return {};
   if (is_now(event_)) return event_.event;
   if (is_now(mark_)) return mark_.event;
   auto launching = uint64_t(launching_);  // before what is queued: who ends meanwhile counts twice, and none is missed
@@ -228,10 +245,14 @@ CudaStream::~CudaStream() {
   if (checked_ && !running_stream()) context_.checker()->end_stream(id_);
 }
 
-Event CudaStream::record() { return tail_->record(); }
-Event CudaStream::mark() { return tail_->mark(); }
+Event CudaStream::record() { return is_captured() ? detail::capture->record(*this) : tail_->record(); }
+Event CudaStream::mark() { return is_captured() ? detail::capture->record(*this) : tail_->mark(); }
+
+void CudaStream::capture(bool on) { tail_->capture(on); }
 
 void CudaStream::wait(const Event& given) {
+  if (detail::capture && given.state() && detail::capture->wait(*this, given)) return;
+  tail_->check_free(is_captured());
   Event event = given.recorded();
   if (!event.state()) return;
   if (checked_) context_.checker()->wait(id_, event.state()->clock);
@@ -246,6 +267,7 @@ void CudaStream::wait(const Event& given) {
 }
 
 void CudaStream::notify(std::function<void()> note) {
+  if (is_captured()) return Stream::notify(std::move(note));  // which refuses it
   auto held = std::make_unique<std::function<void()>>(std::move(note));
   auto call = [](void* data) {
     std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(data));
@@ -256,6 +278,7 @@ void CudaStream::notify(std::function<void()> note) {
 }
 
 void CudaStream::before_launch(const char* label) {
+  tail_->check_free(is_captured());
   tail_->begin_launch();
   use_gpu(pool_->gpu());  // of this thread, which may be any
   launching = pool_->device();

@@ -57,6 +57,9 @@ class CudaStream final : public Stream {
   void wait(const Event& event) override;
   void notify(std::function<void()> note) override;
   std::unique_ptr<StreamTimer> make_timer() override;
+  /// Its work is recorded from now on (core/cuda/capture.cpp), or no longer; it has done what was queued.
+  void capture(bool on);
+  const std::shared_ptr<CudaEventPool>& events() const { return pool_; }
 
  protected:
   void before_launch(const char* label) override;

@@ -98,20 +98,20 @@ bool is_open(const Socket& socket) {
 
 // A connection for each guest, and some for strangers, where the usual limit is 1,024 and the hard one much higher.
 void allow_descriptors(size_t more, const std::string& what) {
-  constexpr size_t kOwn = 16;
+  constexpr size_t kOwn = 16, kPlenty = 1 << 16;  // groups that are made later have connections of their own
   size_t needed = descriptors_in_use() + more + kOwn, wanted = needed + 3 * more + kStrangers;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= std::max(wanted, kPlenty)) return;
   if (limit.rlim_max < needed)
     fail_as(ErrorKind::missing, what, ", and needs ", needed, " descriptors; this process may have ", limit.rlim_max,
             " (its hard limit, ulimit -Hn). Raise it (LimitNOFILE of a service, limits.conf, docker run --ulimit ",
             "nofile=", wanted, "), or start the ranks by mpirun, which has rank 0 hold one connection to each machine");
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, std::max(wanted, kPlenty));
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Host::Host(std::vector<Socket> listeners, std::string token, int number)
-    : listeners_(std::move(listeners)), token_(std::move(token)), number_(number) {}
+Host::Host(std::vector<Socket> listeners, std::string token, int number, std::string secret)
+    : listeners_(std::move(listeners)), token_(std::move(token)), secret_(std::move(secret)), number_(number) {}
 
 void Host::look(std::chrono::milliseconds patience) {
   std::string full;
@@ -164,7 +164,7 @@ void Host::judge(Caller& caller) {
   std::string from = address_of_peer(caller.socket), why;
   bool proved = same(hello.proof, prove(token_, "guest", caller.nonce, hello.nonce, said_by(hello)));
   if (!proved)
-    why = "it was not given rank 0's SHARDGRAD_JOB_TOKEN";
+    why = "it was not given " + secret_;
   else if (token_.empty())
     why = other_user(caller.socket);
   if (why.empty()) {

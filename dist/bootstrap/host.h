@@ -32,8 +32,9 @@ struct Guest {
 /// nobody ends the meeting for the others.
 class Host {
  public:
-  /// `number`: of the host itself, for sentences.
-  Host(std::vector<Socket> listeners, std::string token, int number);
+  /// For sentences: `number` of the host itself, and where the token is from.
+  Host(std::vector<Socket> listeners, std::string token, int number,
+       std::string secret = "rank 0's SHARDGRAD_JOB_TOKEN");
   virtual ~Host() = default;
   Host(const Host&) = delete;
 
@@ -65,7 +66,7 @@ class Host {
   void turn_away(const std::string& whom, const std::string& why);
 
   std::vector<Socket> listeners_;
-  const std::string token_;
+  const std::string token_, secret_;
   const int number_;
   std::vector<Caller> callers_;
   std::vector<std::string> turned_away_;

@@ -74,8 +74,7 @@ std::unique_ptr<Bootstrap> make_mpi_bootstrap() {
   if (!std::ranges::is_sorted(order)) {
     rank = int(std::ranges::find(order, rank) - order.begin());
     session->renumber(rank);
-    std::vector<std::string> as_dealt = machines;
-    std::ranges::transform(order, machines.begin(), [&](int r) { return as_dealt[size_t(r)]; });
+    machines = in_order(std::move(machines), order);
   }
   session->unlink_segments();
   return std::make_unique<MpiBootstrap>(std::move(session), rank, size, RankMap(machines));

@@ -220,7 +220,19 @@ class TcpBootstrap final : public Bootstrap {
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpPlace& place) {
   std::vector<std::string> machines;
   std::vector<Socket> peers = place.rank == 0 ? receive_ranks(place, machines) : go_to_rank_0(place, machines);
-  return std::make_unique<TcpBootstrap>(place, std::move(peers), machines);
+  // Neighbours in number share a machine, however RANK deals them out: rows of a mesh and parts of a sum do then. Rank
+  // 0 stays what it is, for its machine comes first.
+  std::vector<int> order = RankMap(machines).by_node();
+  TcpPlace numbered = place;
+  numbered.rank = int(std::ranges::find(order, place.rank) - order.begin());
+  if (place.rank == 0) {
+    peers = in_order(std::move(peers), order);
+    if (!std::ranges::is_sorted(order))
+      std::fprintf(stderr,
+                   "shardgrad: ranks are numbered machine by machine, and those of a machine in the order of their "
+                   "RANK, which itself deals them to the machines in turn\n");
+  }
+  return std::make_unique<TcpBootstrap>(numbered, std::move(peers), in_order(std::move(machines), order));
 }
 
 std::optional<TcpPlace> tcp_place(const EnvironmentLookup& variable) {

@@ -5,6 +5,9 @@
 //     MASTER_ADDR, MASTER_PORT   the machine of rank 0, and a free port there, which rank 0 listens on
 //     SHARDGRAD_JOB_TOKEN        a secret of the job, without which nobody is let in
 //     SHARDGRAD_RENDEZVOUS_SECONDS   how long ranks may take to come; 300 by default
+//
+// Once they have met, ranks are numbered machine by machine, and on a machine in the order of RANK: with RANK 0 and 2
+// on one machine and 1 and 3 on another, these are ranks 0, 1 and 2, 3. Rank 0 is RANK 0.
 
 #include <chrono>
 #include <memory>
@@ -16,7 +19,7 @@
 namespace shardgrad::dist {
 
 struct TcpPlace {
-  int rank, size;
+  int rank, size;    ///< as the environment has them
   std::string host;  ///< of rank 0
   int port;
   std::string token = {};  ///< of the job (dist/bootstrap/host.h); empty: none

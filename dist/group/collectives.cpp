@@ -40,43 +40,50 @@ static void count_write(const char* op, const Tensor& received, const Collective
   received.bump_version();
 }
 
+void ProcessGroup::use(Operation& operation, const Tensor& t, bool is_written) const {
+  if (context_.checker()) operation.accesses.push_back({address(t), t.bytes(), is_written});
+  operation.tensors.push_back(t);
+}
+
 Work ProcessGroup::all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options) {
   GatherOf one{full, shard};
   return all_gather({&one, 1}, options);
 }
 
+static void move_gathers(Transport& transport, const Call& call, const Operation& operation) {
+  GatherPart one{operation.to, operation.from, size_t(operation.count)};
+  transport.gather_parts(call, operation.parts.empty() ? std::span<const GatherPart>(&one, 1) : operation.parts);
+}
+
 Work ProcessGroup::all_gather(std::span<const GatherOf> buffers, const CollectiveOptions& options) {
-  Operation operation{"all_gather", {}, {}};
-  std::vector<GatherPart> parts;
+  Operation operation{.op = "all_gather", .move = move_gathers};
+  operation.tensors.reserve(2 * buffers.size());
   for (const auto& [full, shard] : buffers) {
     check_sizes([&] { return who("all_gather", options.label); }, "shard", shard, full, rank(), size());
     count_write("all_gather", full, options);
-    for (const Tensor& tensor : {full, shard}) operation.tensors.push_back(tensor);
-    operation.accesses.push_back({address(full), full.bytes(), true});
-    operation.accesses.push_back({address(shard), shard.bytes(), false});
+    use(operation, full, true);
+    use(operation, shard, false);
     operation.elements += full.numel();
     operation.bytes_sent += int64_t(shard.bytes()) * (size() - 1);
-    parts.push_back({address(full), address(shard), shard.bytes()});
+    operation.to = address(full), operation.from = address(shard), operation.count = int64_t(shard.bytes());
+    if (buffers.size() > 1) operation.parts.push_back({operation.to, operation.from, shard.bytes()});
   }
-  operation.move = [parts = std::move(parts)](Transport& transport, const Call& call) {
-    transport.gather_parts(call, parts);
-  };
   return launch(std::move(operation), options);
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options) {
   check_sizes([&] { return who("reduce_scatter", options.label); }, "shard", shard, full, rank(), size());
   count_write("reduce_scatter", shard, options);
-  auto move = [to = address(shard), from = address(full), n = shard.numel(), dtype = full.dtype()](
-                  Transport& transport, const Call& call) { transport.reduce_scatter(call, to, from, n, dtype); };
-  return launch({"reduce_scatter",
-                 {full, shard},
-                 {{address(full), full.bytes(), false}, {address(shard), shard.bytes(), true}},
-                 full.numel(),
-                 int64_t(shard.bytes()) * (size() - 1),
-                 -1,
-                 move},
-                options);
+  Operation operation{.op = "reduce_scatter", .elements = full.numel()};
+  operation.bytes_sent = int64_t(shard.bytes()) * (size() - 1);
+  operation.tensors.reserve(2);
+  use(operation, full, false);
+  use(operation, shard, true);
+  operation.to = address(shard), operation.from = address(full), operation.count = shard.numel();
+  operation.move = [](Transport& transport, const Call& call, const Operation& o) {
+    transport.reduce_scatter(call, o.to, o.from, o.count, o.dtype);
+  };
+  return launch(std::move(operation), options);
 }
 
 Work ProcessGroup::all_reduce(const Tensor& t, const CollectiveOptions& options) {
@@ -85,11 +92,13 @@ Work ProcessGroup::all_reduce(const Tensor& t, const CollectiveOptions& options)
   int64_t n = t.numel(), mine = slice_begin(n, size(), rank() + 1) - slice_begin(n, size(), rank());
   // All slices but its own on the way in, its own to everybody on the way out.
   int64_t sent = (n - mine) + mine * (size() - 1);
-  auto move = [data = address(t), n, dtype = t.dtype()](Transport& transport, const Call& call) {
-    transport.all_reduce(call, data, n, dtype);
+  Operation operation{.op = "all_reduce", .elements = n, .bytes_sent = sent * int64_t(size_of(t.dtype()))};
+  use(operation, t, true);
+  operation.to = address(t), operation.count = n;
+  operation.move = [](Transport& transport, const Call& call, const Operation& o) {
+    transport.all_reduce(call, o.to, o.count, o.dtype);
   };
-  return launch({"all_reduce", {t}, {{address(t), t.bytes(), true}}, n, sent * int64_t(size_of(t.dtype())), -1, move},
-                options);
+  return launch(std::move(operation), options);
 }
 
 Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions& options) {
@@ -97,11 +106,14 @@ Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions&
   SG_CHECK(root >= 0 && root < size(), who("broadcast", options.label), "there is no root ", root, " in a group of ",
            size());
   if (rank() != root) count_write("broadcast", t, options);
-  int64_t sent = rank() == root ? int64_t(t.bytes()) * (size() - 1) : 0;
-  auto move = [data = address(t), bytes = t.bytes(), root](Transport& transport, const Call& call) {
-    transport.broadcast(call, data, bytes, root);
+  Operation operation{.op = "broadcast", .elements = t.numel(), .root = root};
+  operation.bytes_sent = rank() == root ? int64_t(t.bytes()) * (size() - 1) : 0;
+  use(operation, t, rank() != root);
+  operation.to = address(t), operation.count = int64_t(t.bytes());
+  operation.move = [](Transport& transport, const Call& call, const Operation& o) {
+    transport.broadcast(call, o.to, size_t(o.count), o.root);
   };
-  return launch({"broadcast", {t}, {{address(t), t.bytes(), rank() != root}}, t.numel(), sent, root, move}, options);
+  return launch(std::move(operation), options);
 }
 
 Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& in, const CollectiveOptions& options) {
@@ -112,23 +124,21 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& in, const Collect
   SG_CHECK(in.numel() % size() == 0, prefix(), "in is ", in, ", which ", size(), " ranks do not divide");
   SG_CHECK(!overlap(out, in), prefix(), "in and out overlap");
   count_write("all_to_all", out, options);
-  auto move = [to = address(out), from = address(in), bytes = in.bytes() / size_t(size())](
-                  Transport& transport, const Call& call) { transport.all_to_all(call, to, from, bytes); };
-  int64_t sent = int64_t(in.bytes()) / size() * (size() - 1);
-  return launch({"all_to_all",
-                 {out, in},
-                 {{address(out), out.bytes(), true}, {address(in), in.bytes(), false}},
-                 in.numel(),
-                 sent,
-                 -1,
-                 move},
-                options);
+  Operation operation{.op = "all_to_all", .elements = in.numel()};
+  operation.count = int64_t(in.bytes()) / size();
+  operation.bytes_sent = operation.count * (size() - 1);
+  use(operation, out, true);
+  use(operation, in, false);
+  operation.to = address(out), operation.from = address(in);
+  operation.move = [](Transport& transport, const Call& call, const Operation& o) {
+    transport.all_to_all(call, o.to, o.from, size_t(o.count));
+  };
+  return launch(std::move(operation), options);
 }
 
 void ProcessGroup::barrier(const CollectiveOptions& options) {
-  launch({"barrier", {}, {}, 0, 0, -1, [](Transport& transport, const Call& call) { transport.barrier(call); }},
-         options)
-      .host_wait();
+  auto move = [](Transport& transport, const Call& call, const Operation&) { transport.barrier(call); };
+  launch({.op = "barrier", .move = move}, options).host_wait();
 }
 
 }  // namespace shardgrad::dist

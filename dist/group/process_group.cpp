@@ -2,15 +2,30 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/group/operation.h>
 #include <shardgrad/dist/transports/transports.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/dist/watch/control_page.h>
 
 namespace shardgrad::dist {
+
+/// One that has been queued. Who may wait for it holds it, and the group until it is done.
+struct Work::State {
+  Operation operation = {};
+  Place place = {};
+  Control* control = nullptr;  // lives until the event is done
+  int lane = 0;
+  uint64_t record = 0;  // its own
+  Event event = {};
+  std::mutex mutex = {};  // of the tensors
+  void drop_tensors();
+};
 
 // The compute stream, where it stands still while the calling thread waits.
 static Stream* held_up_with_host() {
@@ -20,10 +35,22 @@ static Stream* held_up_with_host() {
   return compute.is_inline() ? &compute : nullptr;
 }
 
+bool Work::done() const { return !state_ || state_->event.done(); }
+Event Work::event() const { return state_ ? state_->event : Event(); }
+
+void Work::wait(Stream& stream) const {
+  if (stream.is_inline()) return host_wait();
+  if (!state_) return;
+  std::optional<uint64_t> span = begin_wait(stream);
+  stream.wait(state_->event);
+  end_span(stream, span);
+  state_->drop_tensors();
+}
+
 void Work::host_wait() const {
   if (!state_) return;
   std::optional<Control::Waiting> waiting;
-  if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
+  if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->place.sequence);
   Stream* compute = held_up_with_host();
   std::optional<uint64_t> span = compute ? begin_wait(*compute) : std::nullopt;
   state_->event.host_wait();
@@ -48,7 +75,7 @@ std::optional<uint64_t> Work::begin_wait(Stream& stream) const {
 void Work::State::drop_tensors() {
   std::vector<Tensor> dropped;
   std::lock_guard lock(mutex);
-  dropped.swap(tensors);
+  dropped.swap(operation.tensors);
 }
 
 static std::unique_ptr<Stream> make_group_stream(Context& context, const Transport& transport,
@@ -134,87 +161,81 @@ void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) 
   stream_->wait(options.after ? *options.after : context_.backend(device).compute().record());
 }
 
-Place ProcessGroup::next_place(const Operation& operation, DType dtype, const CollectiveOptions& options) {
-  Place place;
+void ProcessGroup::fill_place(Work::State& state, const CollectiveOptions& options) {
+  const Operation& operation = state.operation;
+  Place& place = state.place;
   place.group = id_;
   place.sequence = ++sequence_;
   place.elements = operation.elements;
   place.root = operation.root;
-  place.dtype = dtype;
+  place.dtype = operation.dtype;
   place.has_elements = !operation.tensors.empty();
   copy_text(place.op, sizeof(place.op), operation.op);
   copy_whole(place.unit, options.label.unit);
   copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_whole(place.detail, with_notes(options.detail));
-  return place;
+  if (!options.detail.empty() || !noted_.empty()) copy_whole(place.detail, with_notes(options.detail));
 }
 
 // A small collective that meets its peers in memory takes less time than the stream's thread takes to wake. Where
 // compute is a stream, too, the collective first waits for it, which is no waiter's work.
-Begin ProcessGroup::begin_of(const Operation& operation, size_t element) const {
+Begin ProcessGroup::begin_of(const Operation& operation) const {
   constexpr size_t kSmall = size_t(64) << 10;
-  bool small = size_t(operation.elements) * element <= kSmall && operation.device == kCpu && !options_.delay;
+  bool small =
+      size_t(operation.elements) * size_of(operation.dtype) <= kSmall && operation.device == kCpu && !options_.delay;
   return small && transport_->meets_in_memory() ? Begin::when_waited_for : Begin::at_once;
 }
 
-// While tracing it knows its record, so that a trace shows who would wait for it.
-Work ProcessGroup::nothing_to_wait_for(uint64_t record) const {
-  if (!context_.recorder().tracing()) return Work();
+Work ProcessGroup::launch(Operation asked, const CollectiveOptions& options) {
+  control_->check();
+  if (Capture::current())
+    refuse_in_capture(concat("collective '", asked.op, "'"),
+                      "leave it out: of one rank it does nothing, and of several no step is captured");
   auto state = std::make_shared<Work::State>();
-  state->record = record;
+  state->operation = std::move(asked);
+  Operation& operation = state->operation;
+  bool has_tensor = !operation.tensors.empty();
+  if (has_tensor) operation.dtype = operation.tensors[0].dtype();
+  operation.device = has_tensor ? operation.tensors[0].device() : context_.default_device();
+  // A barrier keeps ranks apart where there are no values, too.
+  if (!has_tensor && operation.device == kMeta) operation.device = kCpu;
+  wait_before(options, operation.device);
+  fill_place(*state, options);
+  const Place& place = state->place;
+  state->record = context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
+                                             operation.elements, operation.bytes_sent, operation.dtype, 0, -1, id_,
+                                             place.sequence});
+  if (operation.device.kind == DeviceKind::meta) {
+    if (transport_->is_pretended())
+      operation.move(*transport_, {.device = operation.device, .place = &place}, operation);
+    context_.recorder().end(state->record);
+    // While tracing it knows its record, so that a trace shows who would wait for it.
+    operation.tensors.clear();
+    return context_.recorder().tracing() ? Work(std::move(state)) : Work();
+  }
+  forget_finished();
+  state->control = control_.get();
+  state->lane = lane_;
+  control_->call(lane_, place.sequence);
+  if (!stream_->is_inline()) in_flight_.push_back(state);  // what is queued does not hold it
+  queue(*state);
+  state->event = stream_->record();
   return Work(std::move(state));
 }
 
-Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options) {
-  control_->check();
-  bool has_tensor = !operation.tensors.empty();
-  DType dtype = has_tensor ? operation.tensors[0].dtype() : DType::f32;
-  Device device = has_tensor ? operation.tensors[0].device() : context_.default_device();
-  if (!has_tensor && device == kMeta) device = kCpu;  // a barrier keeps ranks apart where there are no values, too
-  wait_before(options, device);
-  operation.device = device;
-  Place place = next_place(operation, dtype, options);
-  uint64_t record =
-      context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
-                                 operation.elements, operation.bytes_sent, dtype, 0, -1, id_, place.sequence});
-  const char* op = operation.op;
-  Begin begin = begin_of(operation, size_of(dtype));
-  std::vector<Access> accesses = std::move(operation.accesses);
-  if (device.kind == DeviceKind::meta) {
-    if (transport_->is_pretended()) operation.move(*transport_, {.device = device, .place = &place});
-    context_.recorder().end(record);
-    return nothing_to_wait_for(record);
-  }
-  forget_finished();
-  auto state = std::make_shared<Work::State>();
-  state->tensors = std::move(operation.tensors);
-  state->control = control_.get();
-  state->lane = lane_;
-  state->sequence = place.sequence;
-  state->record = record;
-  control_->call(lane_, place.sequence);
-  auto work = [this, operation = std::move(operation), place, record] { run(operation, place, record); };
-  {
-    // On a stream of the device it is queued here and now. NCCL may block meanwhile until the other ranks come: in a
-    // group's first calls, which connect it, and in copies to the host.
-    std::optional<Control::Waiting> launching;
-    if (stream_->native()) launching.emplace(*control_, lane_, place.sequence);
-    stream_->run(op, std::move(work), accesses, begin);
-  }
-  state->event = stream_->record();
-  if (!stream_->is_inline()) in_flight_.push_back(state);
-  return Work(std::move(state));
+void ProcessGroup::queue(Work::State& state) {
+  // On a stream of the device it is queued here and now. NCCL may block meanwhile until the other ranks come: in a
+  // group's first calls, which connect it, and in copies to the host.
+  std::optional<Control::Waiting> launching;
+  if (stream_->native()) launching.emplace(*control_, lane_, state.place.sequence);
+  auto work = [this, &state] { run(state); };
+  stream_->run(state.operation.op, work, state.operation.accesses, begin_of(state.operation));
 }
 
 void ProcessGroup::forget_finished() {
-  while (!in_flight_.empty()) {
+  while (!in_flight_.empty() && in_flight_.front()->event.done()) {
     const std::shared_ptr<Work::State>& oldest = in_flight_.front();
-    if (oldest->event.done()) {
-      oldest->event.host_wait();  // throws if it failed
-      oldest->drop_tensors();
-    } else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty()) {
-      return;
-    }
+    oldest->event.host_wait();  // throws if it failed
+    oldest->drop_tensors();
     in_flight_.pop_front();
   }
 }
@@ -228,14 +249,17 @@ void ProcessGroup::stamp(void (Recorder::*moment)(uint64_t), uint64_t record) {
     (recorder.*moment)(record);
 }
 
-void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t record) {
+void ProcessGroup::run(const Work::State& state) {
+  const Operation& operation = state.operation;
+  const Place& place = state.place;
   try {
-    stamp(&Recorder::start, record);
+    if (!stream_->is_inline()) stamp(&Recorder::start, state.record);
     if (!transport_->tracks()) control_->enter(lane_, place);
     if (options_.delay) std::this_thread::sleep_for(options_.delay(operation.bytes_sent));
-    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get(), operation.device, &place});
+    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get(), operation.device, &place},
+                   operation);
     if (!transport_->tracks()) control_->leave(lane_, place.sequence);
-    stamp(&Recorder::end, record);
+    stamp(&Recorder::end, state.record);
   } catch (const Abandoned&) {
     throw;  // what made this rank leave will be the cause
   } catch (...) {

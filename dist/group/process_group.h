@@ -35,6 +35,7 @@ namespace shardgrad::dist {
 class CommonMemory;
 class Control;
 class Transport;
+struct Operation;
 struct Place;
 
 /// What a collective is for; shown by the recorder, the control channel and errors.
@@ -61,31 +62,15 @@ struct CollectiveOptions {
 /// Waiting is for any thread, calls are not.
 class Work {
  public:
-  struct State {
-    Event event;
-    std::mutex mutex;  // of tensors
-    std::vector<Tensor> tensors;
-    void drop_tensors();
-    Control* control;  // lives until the event is done
-    int lane;
-    uint64_t sequence;
-    uint64_t record;  // its own
-  };
+  struct State;
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   /// Work queued on `stream` from now on starts after this collective.
-  void wait(Stream& stream) const {
-    if (stream.is_inline()) return host_wait();
-    if (!state_) return;
-    std::optional<uint64_t> span = begin_wait(stream);
-    stream.wait(state_->event);
-    end_span(stream, span);
-    state_->drop_tensors();
-  }
+  void wait(Stream& stream) const;
   /// Blocks the calling thread; throws the collective's failure, or the job's.
   void host_wait() const;
-  bool done() const { return !state_ || state_->event.done(); }
-  Event event() const { return state_ ? state_->event : Event(); }
+  bool done() const;
+  Event event() const;
 
  private:
   std::optional<uint64_t> begin_wait(Stream& stream) const;
@@ -181,13 +166,13 @@ class ProcessGroup {
   std::weak_ptr<const void> life() const { return life_; }
 
  private:
-  struct Operation;
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int color, const std::string& name);
+  void use(Operation& operation, const Tensor& t, bool is_written) const;
   Work launch(Operation operation, const CollectiveOptions& options);
-  Work nothing_to_wait_for(uint64_t record) const;
-  Place next_place(const Operation& operation, DType dtype, const CollectiveOptions& options);
-  Begin begin_of(const Operation& operation, size_t element) const;
-  void run(const Operation& operation, const Place& place, uint64_t record);
+  void queue(Work::State& state);
+  void fill_place(Work::State& state, const CollectiveOptions& options);
+  Begin begin_of(const Operation& operation) const;
+  void run(const Work::State& state);
   void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);
   std::string who(const char* op, const Label& label) const;
   std::string with_notes(const std::string& detail);
@@ -215,7 +200,7 @@ class ProcessGroup {
   std::vector<KeptSplit> kept_splits_;
   int exceptions_;
   Ref<Allocator> memory_;
-  std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet
+  std::deque<std::shared_ptr<Work::State>> in_flight_;  // queued, and not known to be done
   std::unique_ptr<Stream> stream_;                      // last: drained before anything above goes
 };
 

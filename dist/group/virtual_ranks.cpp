@@ -155,6 +155,7 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
   SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");
   World world = world_of(world_size, options);
   if (options.group.kind == "nccl") set_nccl_environment(0);
+  if (options.device.kind == DeviceKind::cuda) cuda_device_count();  // sets the environment, which threads then read
   std::vector<Thread> threads;
   std::exception_ptr not_started;
   try {

@@ -199,20 +199,20 @@ std::string other_user(const Socket& socket) {
                 ", and without SHARDGRAD_JOB_TOKEN only one user's processes may meet");
 }
 
-uint64_t exchanged_with(const std::set<std::string>& addresses, const std::vector<pid_t>& processes,
-                        const std::vector<const Socket*>& but) {
+std::map<std::string, uint64_t> exchanged_by_address(const std::vector<pid_t>& processes,
+                                                     const std::vector<const Socket*>& but) {
   std::set<ino_t> sockets;
   for (pid_t process : processes) sockets.merge(sockets_of(process));
   for (const Socket* socket : but) {
     struct stat file {};
     if (fstat(socket->descriptor(), &file) == 0) sockets.erase(file.st_ino);
   }
-  uint64_t sum = 0;
+  std::map<std::string, uint64_t> sums;
   auto add = [&](const End& there, ino_t number, const Exchanged& bytes) {
-    if (sockets.contains(number) && addresses.contains(address_of(there))) sum += bytes.received + bytes.acknowledged;
+    if (sockets.contains(number)) sums[address_of(there)] += bytes.received + bytes.acknowledged;
   };
   for (int family : {AF_INET, AF_INET6}) visit_tcp_sockets(family, add);
-  return sum;
+  return sums;
 }
 
 uint64_t received_through(const Socket& socket) {

@@ -4,8 +4,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,10 +27,10 @@ std::optional<uid_t> user_of_peer(const Socket& socket);
 /// Why the process at the other end may not take part in a job without a token: within this machine, it is another
 /// user's. Empty when it may.
 std::string other_user(const Socket& socket);
-/// How many bytes these processes of this machine have received from machines at these addresses, or sent to them and
-/// they have acknowledged, through any TCP connections but these: an MPI's, too. 0 where the system does not tell.
-uint64_t exchanged_with(const std::set<std::string>& addresses, const std::vector<pid_t>& processes,
-                        const std::vector<const Socket*>& but);
+/// How many bytes these processes of this machine have received from each address, or sent to it and it has
+/// acknowledged, through any TCP connections but these: an MPI's, too. Empty where the system does not tell.
+std::map<std::string, uint64_t> exchanged_by_address(const std::vector<pid_t>& processes,
+                                                     const std::vector<const Socket*>& but);
 /// How many bytes have come through a connection; 0 where it is none of TCP. What was sent says less: a kernel
 /// acknowledges a heartbeat for a process that stands still.
 uint64_t received_through(const Socket& socket);

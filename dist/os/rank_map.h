@@ -3,6 +3,7 @@
 // with unequal numbers of ranks and for ranks dealt out to nodes in any order.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardgrad::dist {
@@ -26,6 +27,12 @@ class RankMap {
   std::vector<std::vector<int>> ranks_of_;
 };
 
+/// What each rank has, in another order of the ranks.
+template <class T> std::vector<T> in_order(std::vector<T> of, const std::vector<int>& order) {
+  std::vector<T> ordered;
+  for (int r : order) ordered.push_back(std::move(of[size_t(r)]));
+  return ordered;
+}
 /// 0 … count - 1.
 std::vector<int> all_ranks(int count);
 /// "rank 3", "ranks 0-3, 7 and 12-1023": for sentences, which stay readable for a thousand ranks. In ascending order.

@@ -216,6 +216,9 @@ Socket connect_to(const std::string& host, int port, std::chrono::milliseconds l
   AddressList addresses = look_up(host, port, reason);
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket(::socket(address->ai_family, kKind, 0));
+    if (!socket && (errno == EMFILE || errno == ENFILE))
+      fail_as(ErrorKind::missing, "no connection to ", host, ':', port, ": ", std::strerror(errno),
+              "; raise this process's limit of descriptors (ulimit -n)");
     bool connected = socket && connect_within(socket, *address, limit, check),
          alone = connected && is_its_own_peer(socket);
     if (connected && !alone) {

@@ -42,7 +42,8 @@ std::vector<Socket> listen_on(const std::string& host, int port);
 int port_of(const Socket& listener);
 /// The next connection that has come; empty when none has. The reason is set when one could not be taken.
 Socket accept_from(const Socket& listener, std::string& reason);
-/// One attempt to connect. Empty, with the reason, when nobody answers within `limit`.
+/// One attempt to connect. Empty, with the reason, when nobody answers within `limit`. Throws Error(missing), with the
+/// remedy, where this process has no descriptor left.
 Socket connect_to(
     const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason,
     const Check& check = [] {});

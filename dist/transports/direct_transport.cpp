@@ -117,7 +117,8 @@ void DirectTransport::rounds(const Call& call, const View& view, Read&& read, ui
     read(Round{view.begin, view.end});
     return board_.mine().read.store(calls_, std::memory_order_release);
   }
-  size_t step = any_staged ? bounce_bytes() / size_t(view.parts) / 64 * 64 : view.end - view.begin;
+  size_t step = any_staged ? bounce_bytes() / size_t(view.parts) : view.end - view.begin;
+  if (any_staged) step -= step % (step < 64 ? 8 : 64);
   Round round{view.begin, view.begin};
   do {
     round = {round.end, std::min(view.end, round.end + step)};

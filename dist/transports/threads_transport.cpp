@@ -19,8 +19,9 @@ class ThreadsTransport final : public DirectTransport {
   using DirectTransport::DirectTransport;
 
   int64_t invite(int size) override {
-    invitation_ = make_board(size);
-    return int64_t(reinterpret_cast<uintptr_t>(&invitation_));
+    std::shared_ptr<void>& invitation = invitations_[invited_++ % 2];
+    invitation = make_board(size);
+    return int64_t(reinterpret_cast<uintptr_t>(&invitation));
   }
   std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) override {
     auto board = *reinterpret_cast<const std::shared_ptr<void>*>(uintptr_t(invitation));
@@ -37,7 +38,10 @@ class ThreadsTransport final : public DirectTransport {
   }
 
  private:
-  std::shared_ptr<void> invitation_;  // the board of the group that this rank leads, until its members have joined
+  // Boards of the groups that this rank leads, in turn: where one could not be made after all, this rank may invite to
+  // the next while a member is still joining, but to no third before that one has come to the next.
+  std::shared_ptr<void> invitations_[2];
+  uint32_t invited_ = 0;
 };
 
 }  // namespace

@@ -20,11 +20,11 @@ static uint64_t chained(uint64_t hash, uint64_t word) {
 
 // Every call asks for it: four chains, which a processor follows side by side.
 uint64_t Place::fingerprint() const {
-  constexpr size_t kChains = 4, kWords = (sizeof(Place) + 8 * kChains - 1) / (8 * kChains) * kChains;
-  uint64_t words[kWords] = {}, chains[kChains] = {0x9e3779b97f4a7c15u, 1, 2, 3}, hash = 0;
-  std::memcpy(words, this, sizeof(Place));
-  for (size_t i = 0; i < kWords; i += kChains)
-    for (size_t c = 0; c < kChains; ++c) chains[c] = chained(chains[c], words[i + c]);
+  constexpr size_t kChains = 4;
+  static_assert(sizeof(Place) % 8 == 0);
+  uint64_t chains[kChains] = {0x9e3779b97f4a7c15u, 1, 2, 3}, hash = 0;
+#pragma GCC unroll 32
+  for (size_t i = 0; i < sizeof(Place) / 8; ++i) chains[i % kChains] = chained(chains[i % kChains], word_of(*this, i));
   for (uint64_t chain : chains) hash = chained(hash, chain);
   return hash;
 }

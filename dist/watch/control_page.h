@@ -5,8 +5,10 @@
 // A rank writes its own row and reads the others'. The job's first failure, the cause, stands in the header: whoever
 // claims it first writes it, and everybody ends with it.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -36,15 +38,20 @@ struct Place {
 /// "all_gather #7 of unit 'layers.0' in forward (1024 f32)".
 std::string describe(const Place& place);
 
+/// The 8 bytes of `value` from byte 8 · i on, as a number; zeros follow its last.
+template <class T> uint64_t word_of(const T& value, size_t i) {
+  uint64_t word = 0;
+  std::memcpy(&word, reinterpret_cast<const std::byte*>(&value) + 8 * i, std::min<size_t>(8, sizeof(T) - 8 * i));
+  return word;
+}
+
 /// A small value written by one thread and read by others without a lock: a read that overlaps a write is repeated.
 template <class T> class Published {
  public:
   void store(const T& value) {
-    std::array<uint64_t, kWords> words{};
-    std::memcpy(words.data(), &value, sizeof(T));
     uint32_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    for (size_t i = 0; i < kWords; ++i) words_[i].store(word_of(value, i), std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
   /// False when a write was in the way a few times; the caller comes again later.

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include <shardgrad/dist/os/children.h>
+#include <shardgrad/dist/os/rank_map.h>
 
 namespace shardgrad::dist {
 
@@ -134,10 +135,25 @@ void Monitor::watch_heartbeat(int rank) {
   }
   pid_t pid = row(rank).pid.load();
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
-  control_->end_job(concat("rank ", rank, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                           is_elsewhere(rank) ? "; last heard of " : why_still(pid) + "; it was ",
-                           control_->whereabouts_of(rank)));
-  control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
+  std::vector<int> missed = missed_with(rank);
+  std::string who = concat("rank ", rank, " (pid ", pid, ") has"), where = why_still(pid) + "; it was ";
+  if (is_elsewhere(rank)) where = "; last heard of ";
+  if (missed.size() > 1) who = list_of(missed) + " have", where = concat("; rank ", rank, " was last heard of ");
+  control_->end_job(concat(who, " stopped: no heartbeat for ", seconds, " s", where, control_->whereabouts_of(rank)));
+  for (int r : missed) control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for them
+}
+
+// With the ranks of other machines that have been missed as long: those of one that is lost.
+std::vector<int> Monitor::missed_with(int rank) const {
+  if (!is_elsewhere(rank)) return {rank};
+  auto latest = peers_[size_t(rank)].heard + 2 * kBeatsOfAFarLook * options_.beat;
+  std::vector<int> missed;
+  for (int r : options_.elsewhere) {
+    const Peer& peer = peers_[size_t(r)];
+    bool silent = peer.beats > 0 && row(r).beats.load(std::memory_order_relaxed) == peer.beats && peer.heard <= latest;
+    if (silent && row(r).state.load() == RankState::running && row(r).tracer.load() == 0) missed.push_back(r);
+  }
+  return missed;
 }
 
 // A rank of this machine before its first heartbeat. True when it has ended the job.

@@ -54,6 +54,7 @@ class Monitor {
   void watch_processes();
   void watch_heartbeats();
   void watch_heartbeat(int rank);
+  std::vector<int> missed_with(int rank) const;
   bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();

@@ -20,6 +20,9 @@ using namespace std::chrono_literals;
 constexpr auto kLookEvery = 50ms, kBeatsEvery = 1000ms;
 /// Heartbeats of another machine are late after this.
 constexpr auto kBeatsAreLate = 1500ms;
+/// For so long after a machine's own last sign the data of others count as its heartbeats. Where that has stopped, the
+/// others mostly wait for it soon, but may also go on, as libraries do that ask each other every second.
+constexpr auto kOthersCount = 60s;
 /// Read at once, so that no inbox grows.
 constexpr size_t kReadAtOnce = 16 << 10;
 
@@ -29,12 +32,16 @@ struct PageLink::Connection {
   Connection(Far far, int machine, int ranks)
       : far(std::move(far)), machine(machine), beats(ranks), last_beats(ranks) {}
   Far far;
-  int machine;                        // the other end's
-  PageNews::Told told;                // the number of the last news it was told
-  RankBits beats;                     // that it has not been told
-  RankBits last_beats;                // that came from there
-  Clock::time_point heard{};          // when they came
-  std::optional<uint64_t> exchanged;  // while they are late, how many bytes had been at the last look
+  int machine;                // the other end's
+  PageNews::Told told;        // the number of the last news it was told
+  RankBits beats;             // that it has not been told
+  RankBits last_beats;        // that came from there
+  Clock::time_point heard{};  // when they came
+  Clock::time_point sign{};   // when they or data came from there
+  struct Exchanged {
+    uint64_t with_it, with_all;
+  };
+  std::optional<Exchanged> exchanged;  // while they are late, how many bytes had been at the last look
   std::string outbox, inbox;
   bool beats_wait = false, cause_known = false, farewell = false;
 
@@ -115,21 +122,29 @@ void PageLink::note_beats() {
   }
 }
 
-// Any machine's data count for all: between some there may be none, as in a gather that goes from neighbour to
-// neighbour, and where one has stopped, those of the others do not go on for long.
+// Any machine's data count for all, for a while: between some there may be none, as in a gather that goes from
+// neighbour to neighbour.
 void PageLink::hear_data(Clock::time_point now) {
   auto late = [&](const auto& one) { return one->far.socket && now - one->heard >= kBeatsAreLate; };
-  uint64_t data = std::ranges::any_of(connections_, late) ? exchanged_with_machines() : 0;
+  std::map<std::string, uint64_t> by_address;
+  if (std::ranges::any_of(connections_, late)) by_address = exchanged_with_machines();
+  uint64_t all = 0;
+  for (const auto& [address, bytes] : by_address) all += bytes;
   for (auto& connection : connections_) {
-    std::optional<uint64_t> bytes;
-    if (late(connection)) bytes = data + received_through(connection->far.socket);
-    if (bytes && connection->exchanged && *bytes > *connection->exchanged)
+    auto before = std::exchange(connection->exchanged, {});
+    if (!late(connection)) continue;
+    const Socket& socket = connection->far.socket;
+    uint64_t with_it = received_through(socket) + by_address[other_address(socket)];
+    connection->exchanged = {with_it, all};
+    if (!before) continue;
+    if (with_it > before->with_it) connection->sign = now;
+    if (with_it > before->with_it || (all > before->with_all && now - connection->sign < kOthersCount))
       read_beats(*connection, connection->last_beats);
-    connection->exchanged = bytes;
   }
 }
 
-uint64_t PageLink::exchanged_with_machines() const {
+// Not with this one's own address.
+std::map<std::string, uint64_t> PageLink::exchanged_with_machines() const {
   std::vector<pid_t> ranks;
   std::vector<const Socket*> links;
   int here = map_.node_rank(rank_);
@@ -137,7 +152,9 @@ uint64_t PageLink::exchanged_with_machines() const {
     ranks.push_back(page_.row(map_.global_rank(here, local)).pid.load());
   for (auto& connection : connections_)
     if (connection->far.socket) links.push_back(&connection->far.socket);
-  return exchanged_with(addresses_, ranks, links);
+  std::map<std::string, uint64_t> by_address = exchanged_by_address(ranks, links);
+  std::erase_if(by_address, [&](const auto& one) { return !addresses_.contains(one.first); });
+  return by_address;
 }
 
 // Ranks elsewhere cannot see whether a process here is under a debugger.
@@ -218,7 +235,7 @@ void PageLink::understand(Connection& connection, const std::string& message) {
     }
     case PageMessage::beats:
       connection.last_beats = RankBits(page_.ranks(), message.substr(at));
-      connection.heard = Clock::now();
+      connection.heard = connection.sign = Clock::now();
       read_beats(connection, connection.last_beats);
       break;
     case PageMessage::rows:

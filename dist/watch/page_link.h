@@ -13,10 +13,12 @@
 //
 // Heartbeats leave their machine before other data. On a slow cable they may yet stand in line behind the program's own
 // data, which an MPI queues by the megabyte, or wait for acknowledgements that do. While data go on between this
-// machine and others, in either direction, what the kernel says of them counts as the heartbeats that are late. A
-// machine that is stopped, or whose cable is cut, exchanges nothing, and soon nobody does, for all wait for it.
+// machine and others, in either direction, what the kernel says of them counts as the heartbeats that are late: those
+// of another machine for a minute after the last sign of its own. A machine that is stopped, or whose cable is cut,
+// exchanges nothing, and mostly soon nobody does, for all wait for it.
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -50,7 +52,7 @@ class PageLink {
   void look(Clock::time_point now);
   void note_beats();
   void hear_data(Clock::time_point now);
-  uint64_t exchanged_with_machines() const;
+  std::map<std::string, uint64_t> exchanged_with_machines() const;
   void publish_tracers() const;
   bool tells_of(const Connection& connection, int rank) const;
   bool send(Connection& connection) const;

@@ -40,8 +40,26 @@ std::vector<std::string> my_addresses() {
       result.push_back(address);
   }
   freeifaddrs(all);
-  result.push_back("127.0.0.1");  // machines that are pretended on one
   return result;
+}
+
+/// Those of the other machines, by which data may come from there. Containers may have that of their host, as others
+/// do: what comes from it says nothing of a machine.
+std::set<std::string> addresses_of_others(Bootstrap& bootstrap, const std::vector<PageLink::Far>& far) {
+  std::vector<std::string> own;
+  if (!far.empty()) own = my_addresses();
+  for (const PageLink::Far& one : far) own.push_back(own_address(one.socket));
+  std::string offer;
+  for (const std::string& address : own) offer += address + " ";
+  std::set<std::string> others;
+  for (const std::string& list : bootstrap.exchange(offer)) {
+    std::istringstream addresses(list);
+    others.insert(std::istream_iterator<std::string>(addresses), {});
+  }
+  for (const PageLink::Far& one : far) others.insert(other_address(one.socket));
+  for (const std::string& address : own) others.erase(address);
+  others.erase("");
+  return others;
 }
 
 /// Machine `node`'s connection to rank 0.
@@ -84,6 +102,7 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
     listeners = listen_on(host, 0);
     offer = concat(random_word(), ' ', port_of(listeners[0]));
     for (const std::string& address : my_addresses()) offer += " " + address;
+    offer += " 127.0.0.1";  // machines that are pretended on one
   }
   std::istringstream words(bootstrap.exchange(offer)[0]);
   std::string token;
@@ -104,10 +123,7 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
   }
   reason = bootstrap.any_error(error);
   if (!reason.empty()) return nullptr;
-  std::string own = far.empty() ? "" : own_address(far[0].socket);
-  std::set<std::string> others;
-  for (const std::string& address : bootstrap.exchange(own))
-    if (!address.empty() && address != own) others.insert(address);  // containers may have that of their host
+  std::set<std::string> others = addresses_of_others(bootstrap, far);
   return far.empty() ? nullptr : std::make_unique<PageLink>(page, bootstrap, std::move(far), std::move(others));
 }
 

@@ -63,6 +63,11 @@ Tensor FlatLayout::buffer(int64_t numel, DType of, Category::Kind category, Stre
   return result;
 }
 
+Tensor FlatLayout::host_buffer(int64_t numel, DType of) const {
+  TagScope owner(Tag{Category::pinned_host, unit_id});
+  return empty_on_host({numel}, of, device);
+}
+
 void FlatLayout::zero_gaps(const Tensor& full) const {
   int64_t end = 0;
   for (const Slice& slice : slices) {

@@ -61,6 +61,8 @@ struct FlatLayout {
 
   int64_t numel() const;  ///< without gaps
   bool split() const { return mesh.parts() > 1; }
+  /// Whether what is gathered is a conversion of the shards.
+  bool converts() const { return param_dtype != dtype; }
   int64_t shard_numel() const { return padded / mesh.parts(); }
   int64_t shard_begin() const { return mesh.part() * shard_numel(); }
   /// The byte at which each slice begins in a buffer of all elements.
@@ -82,6 +84,8 @@ struct FlatLayout {
   /// On the device, in memory that the groups send from; first used by `stream` (unset: compute), or later.
   Tensor buffer(int64_t numel, DType dtype, Category::Kind category, Stream* stream = nullptr) const;
   Tensor released_buffer(int64_t numel, DType dtype, Category::Kind category) const;
+  /// In host memory that the device copies from and to.
+  Tensor host_buffer(int64_t numel, DType dtype) const;
   /// Whether host memory is other memory than the device's.
   bool has_own_memory() const { return shardgrad::has_own_memory(mesh.world().computes_on()); }
   Stream& compute() const { return context().backend(device).compute(); }

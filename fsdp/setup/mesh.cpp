@@ -21,11 +21,11 @@ std::string crossing_rows(const std::vector<int>& machines, int parts) {
     most = std::max(most, used);
   }
   if (crossing == 0) return "";
-  return concat(
-      "hybrid: ", crossing, " of ", rows, " rows of ", parts, " ranks lie on ", most, " machines each, not ", needed,
-      ", so their gathers and reductions go between machines, ", needed == 1 ? "at all" : "more often",
-      "; choose fsdp.shard_ranks (Config::shard_ranks) that divides every machine's ranks, and give ranks of a ",
-      "machine neighbouring numbers");
+  return concat("hybrid: ", crossing, " of ", rows, " rows of ", parts, " ranks lie on ", most, " machines each, not ",
+                needed, ", so what they gather crosses between machines ", most - 1, most == 2 ? " time" : " times",
+                ", where ", needed - 1,
+                " would do; choose fsdp.shard_ranks (Config::shard_ranks) that divides every machine's ranks, and ",
+                "give ranks of a machine neighbouring numbers");
 }
 
 static std::vector<int> machines_of(const dist::ProcessGroup& world) {

@@ -1,6 +1,7 @@
 #include <shardgrad/fsdp/state/pieces.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <shardgrad/autograd/part.h>
 #include <shardgrad/dist/group/together.h>
@@ -62,7 +63,40 @@ std::map<std::string_view, Pieces> by_name(std::span<const StateSlice> slices) {
   return all;
 }
 
-// What the pieces lack of `target`, as a line; empty when they have all of it, and nothing can fail any more.
+// Where two pieces have different values in elements [begin, end) of their tensor, as a line.
+std::string difference(const StateSlice& one, const StateSlice& other, int64_t begin, int64_t end) {
+  auto part = [](const StateSlice& slice, int64_t from, int64_t to) {
+    return slice.values.rows(from - slice.begin, to - slice.begin);
+  };
+  auto differ = [&](int64_t from, int64_t to) { return values_differ(part(one, from, to), part(other, from, to)); };
+  if (begin >= end || !differ(begin, end)) return "";
+  while (end - begin > 1) {
+    int64_t middle = begin + (end - begin) / 2;
+    if (differ(begin, middle))
+      end = middle;
+    else
+      begin = middle;
+  }
+  double a = part(one, begin, end).item(), b = part(other, begin, end).item();
+  return concat("\n  '", one.name, "': element ", begin, " is ", a, " in one piece and ", b, " in another, ",
+                std::abs(a - b), " apart: they are of copies that were not the same any more");
+}
+
+// Where pieces have different values of an element of `target`, as a line. To compare each with the one that reaches
+// farthest of those before it is enough: that one is the same as they are, and overlaps wherever one of them does.
+std::string contradiction(const Pieces& pieces, const StatePlace& target) {
+  std::string line;
+  const StateSlice* farthest = nullptr;
+  int64_t reached = target.begin;
+  pieces.for_each_overlap(target, [&](const StateSlice& slice, int64_t begin, int64_t end) {
+    if (farthest && line.empty()) line = difference(*farthest, slice, begin, std::min(end, reached));
+    if (end > reached) farthest = &slice, reached = end;
+  });
+  return line;
+}
+
+// What the pieces lack of `target` or contradict each other about, as a line; empty when they have all of it, and
+// nothing can fail any more.
 std::string gap(const std::map<std::string_view, Pieces>& given, const StatePlace& target) {
   auto found = given.find(target.name);
   if (found == given.end()) return concat("\n  missing: '", target.name, "'");
@@ -75,7 +109,7 @@ std::string gap(const std::map<std::string_view, Pieces>& given, const StatePlac
   pieces.for_each_overlap(target, [&](const StateSlice&, int64_t begin, int64_t end) {
     if (begin <= reached) reached = std::max(reached, end);
   });
-  if (reached == target.begin + target.count) return "";
+  if (reached == target.begin + target.count) return contradiction(pieces, target);
   return concat("\n  '", target.name, "': element ", reached, " is in no piece");
 }
 

@@ -29,8 +29,8 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
 using StatePlace = optim::Optimizer::StatePlace;
 std::vector<StatePlace> places_of(std::span<const StateSlice> slices);
 std::vector<StatePlace> in_whole(std::span<const StatePlace> places);
-/// Throws Error(input) on every rank where on one of them `given` does not have what belongs in `places`, or `problems`
-/// are known already. A collective, shown as `call`.
+/// Throws Error(input) on every rank where on one of them `given` does not have what belongs in `places`, or has two
+/// values of an element of it, or `problems` are known already. A collective, shown as `call`.
 void check_fit(dist::ProcessGroup& ranks, const char* call, std::span<const StatePlace> places,
                std::span<const StateSlice> given, std::string problems = "");
 /// A line, begun by a line break, for each name of pieces that is not one of `names`.

@@ -28,10 +28,12 @@ using IsGiven = optim::Optimizer::IsGiven;
 StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given = {});
 
 /// This rank's part of every parameter that is sharded, as copies on the cpu. Sends nothing. Of what ranks have copies
-/// of, such as a norm on the model axis of a mesh, each has pieces.
+/// of (ddp, hybrid, a norm on the model axis of a mesh), each has pieces, and whether they are still the same is seen
+/// when they are loaded; check_replicas says it before.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
-/// having changed nothing, listing what they do not cover, or names of them that are not the model's.
+/// having changed nothing, listing what they do not cover, elements of which two of them have different values, or
+/// names of them that are not the model's.
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
 
 /// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts. A load that is refused has
@@ -41,7 +43,8 @@ void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer
 
 /// The same four piece by piece, for who writes and reads files: `visit` gets a copy on the cpu of at most kPieceBytes,
 /// which is gone when the next one comes, so no second shard is needed. `fill` gets memory for one, and what it writes
-/// there is loaded. Where it throws on one rank, every rank throws, and the state is filled in part.
+/// there is loaded. Where it throws on one rank, every rank throws, and the state is filled in part. Nothing compares
+/// the pieces that ranks have copies of: call check_replicas before they are written.
 inline constexpr int64_t kPieceBytes = 1 << 20;
 using VisitPiece = std::function<void(const StateSlice&)>;
 void visit_pieces(Sharded& sharded, const VisitPiece& visit);

@@ -17,9 +17,9 @@ FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
     : layout_(layout),
       keeps_full_(config.strategy == Strategy::zero1 && layout.reduce_dtype == layout.dtype),
       to_host_(config.grads_to_cpu() && layout.has_own_memory()),
+      written_{{}, Flags(layout.slices.size())},
+      sum_{{}, Flags(layout.slices.size())},
       sums_([this](Tensor& sum, const Tensor& more) { add(sum, more); }),
-      written_of_(layout.slices.size()),
-      summed_of_(layout.slices.size()),
       has_(layout.slices.size()),
       host_(layout) {}
 
@@ -35,48 +35,43 @@ void FlatGrad::transition(GradState to) {
 Out FlatGrad::open(size_t i) {
   finish_reduce();  // of a pass that failed
   if (!is_open()) transition(GradState::open);
-  if (!written_.defined()) {
-    written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
-    written_of_.clear();
-    layout_.zero_gaps(written_);
+  if (!written_.full.defined()) {
+    written_.full = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
+    layout_.zero_gaps(written_.full);
   }
-  float beta = written_of_[i] ? 1 : 0;
-  written_of_.set(i, true);
-  return out(layout_.slice_of(written_, i).view(layout_.slices[i].shape), beta);
+  float beta = written_.of[i] ? 1 : 0;
+  written_.of.set(i, true);
+  return out(layout_.slice_of(written_.full, i).view(layout_.slices[i].shape), beta);
 }
 
-void FlatGrad::zero_unset(const Tensor& full, const Flags& set) const {
-  for (size_t i = 0; i < set.size(); ++i)
-    if (!set[i]) fill_with_zeros(layout_.slice_of(full, i));
+void FlatGrad::zero_unset(const Full& open) const {
+  for (size_t i = 0; i < open.of.size(); ++i)
+    if (!open.of[i]) fill_with_zeros(layout_.slice_of(open.full, i));
 }
 
 void FlatGrad::hold() {
-  if (!written_.defined() || layout_.param_dtype == layout_.dtype) return;
-  zero_unset(written_, written_of_);
-  bool first = !sum_.defined();
+  if (!written_.full.defined() || layout_.param_dtype == layout_.dtype) return;
+  zero_unset(written_);
+  bool first = !sum_.full.defined();
   if (first)
-    sum_ = layout_.buffer(layout_.padded, layout_.dtype, Category::full_gradient);
+    sum_.full = layout_.buffer(layout_.padded, layout_.dtype, Category::full_gradient);
   else
-    zero_unset(sum_, summed_of_);
-  convert(written_, out(sum_, first ? 0 : 1));
-  for (size_t i = 0; i < summed_of_.size(); ++i) summed_of_.set(i, (summed_of_[i] && !first) || written_of_[i]);
-  written_ = Tensor();
+    zero_unset(sum_);
+  convert(written_.full, out(sum_.full, first ? 0 : 1));
+  for (size_t i = 0; i < sum_.of.size(); ++i) sum_.of.set(i, is_open(i));
+  written_.take();
 }
 
 // All that is open, in reduce_dtype.
 Tensor FlatGrad::take_open() {
-  if (sum_.defined()) hold();
-  const Flags& set = sum_.defined() ? summed_of_ : written_of_;
-  Tensor full = std::exchange(sum_.defined() ? sum_ : written_, Tensor());
-  zero_unset(full, set);
+  if (sum_.full.defined()) hold();
+  Full& open = sum_.full.defined() ? sum_ : written_;
+  zero_unset(open);
+  Tensor full = open.take();
   if (full.dtype() == layout_.reduce_dtype) return full;
   Tensor converted = layout_.buffer(layout_.padded, layout_.reduce_dtype, Category::full_gradient);
   convert(full, out(converted));
   return converted;
-}
-
-bool FlatGrad::is_open(size_t i) const {
-  return (written_.defined() && written_of_[i]) || (sum_.defined() && summed_of_[i]);
 }
 
 // Which slices have a gradient from this reduction (1), an earlier one (2) or both (3); else ranks that used different
@@ -118,7 +113,8 @@ void FlatGrad::start_reduce(std::optional<int64_t> pass) {
   bool becomes_grad = is_kept && !to_host_ && sent_.dtype() == layout_.dtype;
   bool keeps_full = keeps_full_ && !pass;  // each of several sums would
   frees_ = !becomes_grad || (layout_.mesh.reductions() && !keeps_full);
-  Event arrived = layout_.compute().record();
+  bool goes = layout_.mesh.reductions() || layout_.mesh.replica() || to_host_;
+  Event arrived = goes ? layout_.compute().record() : Event();
   options.after = arrived;
   if (dist::ProcessGroup* group = layout_.mesh.reductions()) {
     arriving_ = keeps_full ? layout_.part_of(sent_)
@@ -137,7 +133,7 @@ void FlatGrad::start_reduce(std::optional<int64_t> pass) {
   transition(GradState::reducing);
   // What is added to nothing leaves at once; compute need not come by.
   bool leaves = to_host_ && !pass && !grad_.defined() && arriving_.dtype() == layout_.dtype;
-  if (leaves) download(grad_, std::exchange(arriving_, Tensor()), arrived);
+  if (leaves) host_.download(grad_, std::exchange(arriving_, Tensor()), arrived);
 }
 
 void FlatGrad::finish_reduce() {
@@ -148,10 +144,10 @@ void FlatGrad::finish_reduce() {
   sent_ = Tensor();
   Tensor arrived = std::exchange(arriving_, Tensor());
   if (!arrived.defined()) return;
-  if (pass_)
-    sums_.take(*pass_, arrived);
-  else
-    add(grad_, arrived);
+  if (!pass_) return add(grad_, arrived);
+  SG_CHECK(sums_.follows(*pass_),
+           "PairwiseSum: two backward passes have brought a gradient since begin_pass(); call it before each");
+  sums_.take(*pass_, arrived);
 }
 
 void FlatGrad::join_passes() {
@@ -166,58 +162,32 @@ void FlatGrad::add(Tensor& sum, const Tensor& more) {
     sum = more;
     return;
   }
-  if (first ? to_host_ : on_host(sum)) return add_to_host(sum, more);
+  if (first ? to_host_ : on_host(sum)) return host_.add(sum, more);
   if (first) sum = layout_.buffer(more.numel(), layout_.dtype, Category::gradient_shard);
-  convert(on_host(more) ? taken_back(more) : more, out(sum, first ? 0 : 1));
-}
-
-// A sum that another one takes in: the host waits, for its memory goes.
-Tensor FlatGrad::taken_back(const Tensor& sum) {
-  Tensor here = layout_.buffer(sum.numel(), layout_.dtype, Category::communication, &layout_.compute());
-  host_.take_back(here, sum).host_wait();
-  return here;
-}
-
-// The sum is made on the device, so the host waits for nothing but the memory of a sum that another one takes in.
-void FlatGrad::add_to_host(Tensor& sum, const Tensor& more) {
-  Stream& compute = layout_.compute();
-  Tensor total = on_host(more) ? taken_back(more) : more;
-  if (total.dtype() != layout_.dtype) {
-    total = layout_.buffer(more.numel(), layout_.dtype, Category::communication);
-    convert(more, out(total));
-  }
-  if (sum.defined()) {
-    Tensor earlier = layout_.buffer(more.numel(), layout_.dtype, Category::communication, &compute);
-    host_.take_back(earlier, sum);
-    convert(earlier, out(total, 1));
-  }
-  download(sum, total, compute.record());
-}
-
-void FlatGrad::download(Tensor& sum, const Tensor& total, const Event& ready) {
-  if (!sum.defined()) sum = host_.buffer(total.numel(), layout_.dtype);
-  host_.download(sum, total, ready);
+  convert(on_host(more) ? host_.taken_back(more) : more, out(sum, first ? 0 : 1));
 }
 
 void FlatGrad::zero(size_t i) {
   finish_reduce();  // of a pass that failed
-  for (Flags* flags : {&has_, &written_of_, &summed_of_}) flags->set(i, false);
+  has_.set(i, false);
   if (!has_.any()) {
     torn_ = nullptr;
     wait();
     grad_ = Tensor();
     sums_.clear();
   }
-  if (!written_of_.any()) written_ = Tensor();
-  if (!summed_of_.any()) sum_ = Tensor();
+  for (Full* open : {&written_, &sum_}) {
+    open->of.set(i, false);
+    if (!open->of.any()) open->take();
+  }
   forget_open();
 }
 
 // Where nothing is open any more: what it is then.
 void FlatGrad::forget_open() {
-  GradState now = written_.defined() || sum_.defined() ? GradState::open
-                  : grad_.defined() || !sums_.empty()  ? GradState::reduced
-                                                       : GradState::empty;
+  GradState now = written_.full.defined() || sum_.full.defined() ? GradState::open
+                  : grad_.defined() || !sums_.empty()            ? GradState::reduced
+                                                                 : GradState::empty;
   if (now != state_) transition(now);
 }
 
@@ -233,11 +203,13 @@ void FlatGrad::move(bool to_host) {
            "run the last backward before the step outside the scope of fsdp::NoSync");
   SG_CHECK(sums_.empty(), "unit '", layout_.unit, "' has gradients of a PairwiseSum that was not finished; call its ",
            "finish() after the last backward");
-  if (!grad_.defined() || on_host(grad_) == to_host) return;
+  if (!grad_.defined()) return;
+  check_captured();
+  if (on_host(grad_) == to_host) return;
   wait();
   int64_t count = grad_.numel();
-  Tensor moved =
-      to_host ? host_.buffer(count, layout_.dtype) : layout_.buffer(count, layout_.dtype, Category::gradient_shard);
+  Tensor moved = to_host ? layout_.host_buffer(count, layout_.dtype)
+                         : layout_.buffer(count, layout_.dtype, Category::gradient_shard);
   copy_into(moved, grad_);
   grad_ = moved;
 }
@@ -250,7 +222,7 @@ void FlatGrad::tear(const char* why) {
 void FlatGrad::abandon() {
   tear(kPassFailed);
   finish_reduce();
-  written_ = sum_ = Tensor();
+  for (Full* open : {&written_, &sum_}) open->take();
   forget_open();
 }
 

@@ -6,8 +6,8 @@
 //     sent      P     reduce_dtype   what is being reduced over the ranks: one of the above, or a conversion of it
 //     grad      P/S   shards' dtype  the sum over ranks and reduced passes; in host memory with move_grads_to_cpu
 //
-// Passes that PairwiseSum (fsdp/fully_shard.h) numbers are not added one after the other, but as pass_sums.h tells:
-// then there are several tensors like grad until they are joined.
+// Passes that PairwiseSum (fsdp/fully_shard.h) numbers are not added one after the other, but as
+// dist/transports/pass_sums.h tells: then there are several tensors like grad until they are joined.
 //
 // So nothing is ever added up in 16 bits but the contributions of one pass: with param_dtype bf16, 256 passes of a
 // gradient 1 give 256 in grad or sum, where a bf16 sum of them and a 300 before would stay 300 (its step is 2).
@@ -23,11 +23,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/fsdp/step/host_copy.h>
-#include <shardgrad/fsdp/step/pass_sums.h>
+#include <shardgrad/dist/transports/pass_sums.h>
+#include <shardgrad/fsdp/offload/host_sums.h>
 
 namespace shardgrad::fsdp {
 
@@ -44,8 +45,7 @@ class Flags {
     on ? ++count_ : --count_;
   }
   void clear() {
-    if (any()) flags_.assign(flags_.size(), false);
-    count_ = 0;
+    if (std::exchange(count_, 0) > 0) flags_.assign(flags_.size(), false);
   }
 
  private:
@@ -70,7 +70,7 @@ class FlatGrad {
   Out open(size_t i);
   /// Whether there are gradients that were not reduced; and of slice i.
   bool is_open() const { return state_ == GradState::open; }
-  bool is_open(size_t i) const;
+  bool is_open(size_t i) const { return written_.of[i] || sum_.of[i]; }
   /// Ends a pass without sync.
   void hold();
   /// Starts the reduction of all that is open over the ranks; `pass`: that many were before, in a sum by neighbours.
@@ -98,30 +98,38 @@ class FlatGrad {
   void abandon();
 
  private:
+  // A buffer of all elements, and the slices that have a gradient in it: none while it is not there.
+  struct Full {
+    Tensor full;
+    Flags of;
+    Tensor take() {
+      of.clear();
+      return std::exchange(full, Tensor());
+    }
+  };
+  void check_captured() const;  // in fsdp/captured.cpp
   void transition(GradState to);
   void forget_open();
   std::string sources() const;
-  void zero_unset(const Tensor& full, const Flags& set) const;
+  void zero_unset(const Full& open) const;
   void note_sources();
   void zero_given_up();
   Tensor take_open();
   void add(Tensor& sum, const Tensor& more);
-  void add_to_host(Tensor& sum, const Tensor& more);
-  Tensor taken_back(const Tensor& sum);
-  void download(Tensor& sum, const Tensor& total, const Event& ready);
 
   const FlatLayout& layout_;
   bool keeps_full_, to_host_;
-  Tensor written_, sum_, sent_, grad_;
+  Full written_, sum_;
+  Tensor sent_, grad_;
   Tensor arriving_;              // the reduction, in reduce_dtype
   std::optional<int64_t> pass_;  // of it
-  PassSums sums_;
-  Flags written_of_, summed_of_, has_;
+  dist::PassSums sums_;
+  Flags has_;
   dist::Work scatter_, reduce_;
   GradState state_ = GradState::empty;
   bool frees_ = false;
   const char* torn_ = nullptr;  // why
-  HostCopy host_;
+  HostSums host_;
 };
 
 }  // namespace shardgrad::fsdp

@@ -1,9 +1,7 @@
 #include <shardgrad/fsdp/step/flat_param.h>
 
-#include <algorithm>
-
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/dist/transports/common_memory.h>
+#include <shardgrad/fsdp/setup/flat_buffers.h>
 #include <shardgrad/fsdp/step/slice_sink.h>
 
 namespace shardgrad::fsdp {
@@ -20,83 +18,17 @@ FlatParam::FlatParam(std::string unit, std::string part, std::span<nn::Parameter
       secondary_(layout_, config),
       trainable_(parameters.front()->tensor.requires_grad()),
       shard_host_(layout_) {
-  bool shard_to_cpu = config.move_params_to_cpu && layout_.has_own_memory();
-  permanent_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
-  make_buffers(shard_to_cpu);
+  FlatBuffers buffers = make_flat_buffers(layout_, config);
+  shard_ = buffers.shard, full_ = buffers.full, converted_ = buffers.converted;
+  permanent_ = buffers.permanent, common_ = buffers.common;
   state_ = full_.storage()->resident() ? FullState::open : FullState::stale;
-  full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
-  full_.storage()->set_note(note());
-  if (!permanent_ || converts()) full_.storage()->set_read_only();  // it is a copy, whose edits nobody would see
-  fill(parameters, config.sync_module_states);
+  fill_shard(shard_, layout_, parameters, config.sync_module_states);
   for (nn::Parameter* parameter : parameters) {
     parameters_.push_back(parameter->tensor);
     parameter->initialised = true;
   }
   rehome(full_);
   shard_written();
-}
-
-std::string FlatParam::note() const {
-  std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded. ");
-  if (permanent_ && converts())
-    whose = concat("it is a ", param_dtype(), " copy of what unit '", layout_.unit, "' holds in ", dtype(), ". ");
-  return whose + "Read it inside its module's forward, read or change it in a scope of fsdp::SummonFullParams";
-}
-
-void FlatParam::make_buffers(bool shard_to_cpu) {
-  int64_t mine = layout_.shard_numel();
-  if (permanent_) return make_permanent_buffers();
-  if (!shard_to_cpu && !converts() && make_common_buffers()) return;
-  shard_ = shard_to_cpu ? shard_host_.buffer(mine, dtype()) : layout_.buffer(mine, dtype(), Category::parameter_shard);
-  full_ = layout_.released_buffer(padded(), param_dtype(), Category::gathered_parameter);
-}
-
-void FlatParam::make_permanent_buffers() {
-  Category::Kind category = converts() ? Category::gathered_parameter : Category::parameter_shard;
-  Tensor whole = layout_.buffer(padded(), param_dtype(), category);
-  shard_ =
-      converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(whole);
-  if (converts()) converted_ = layout_.part_of(whole);
-  full_ = Tensor(Storage::window(whole.storage()), 0, {padded()}, param_dtype());
-}
-
-// False where the ranks have no memory in common.
-bool FlatParam::make_common_buffers() {
-  dist::ProcessGroup* group = layout_.mesh.shard();
-  int64_t mine = layout_.shard_numel();
-  size_t bytes = size_t(mine) * size_of(dtype());
-  auto common = group && mine > 0 ? group->common_memory(bytes) : nullptr;
-  if (!common) return false;
-  Ref<Allocator> slice = dist::slice_allocator(layout_.device, common);
-  shard_ = Tensor(Storage::make(bytes, slice, {Category::parameter_shard, layout_.unit_id}), 0, {mine}, dtype());
-  full_ = Tensor(Storage::window(shard_.storage(), common->whole()), 0, {padded()}, dtype());
-  full_.storage()->release(layout_.compute());
-  return common_ = true;
-}
-
-// Each rank fills only its own shard: the initial weights are a function of (seed, name, element).
-void FlatParam::fill(std::span<nn::Parameter* const> parameters, bool from_rank0) {
-  if (!from_rank0) return fill_elements(shard_, shard_begin(), parameters);
-  dist::ProcessGroup& world = layout_.mesh.world();
-  Tensor whole = layout_.buffer(padded(), dtype(), Category::gathered_parameter);
-  if (world.rank() == 0) fill_elements(whole, 0, parameters);
-  world.broadcast(whole, 0, {{layout_.unit, "fully_shard"}}).wait(layout_.compute());
-  copy_into(shard_, layout_.part_of(whole));
-}
-
-// `part` is the flat parameter from element `begin` on.
-void FlatParam::fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const {
-  fill_with_zeros(part);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    auto [at, first, count, padded] = layout_.within(i, begin, part.numel());
-    if (count == 0) continue;
-    Tensor mine = part.rows(at, at + count);
-    const Tensor& whole = parameters[i]->tensor;
-    if (whole.storage()->resident())  // it has values already
-      copy_into(mine, whole.alias({whole.numel()}).alias_rows(first, first + count));
-    else
-      parameters[i]->fill_range(first, mine);
-  }
 }
 
 // The parameters are views of `full` from now on.
@@ -129,7 +61,7 @@ Stream& FlatParam::first_writer(DType dtype) const {
 // The shard in the dtype of what is gathered, in memory that stays. Who writes the shard has waited for its uploads.
 const Tensor& FlatParam::source(DType dtype) {
   if (dtype == shard_.dtype()) return shard_;
-  if (!converted_.defined()) converted_ = shard_host_.buffer(shard_.numel(), dtype);
+  if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);
   if (std::exchange(converted_is_stale_, false)) convert(shard_, out(converted_));
   return converted_;
 }

@@ -30,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/fsdp/offload/host_copy.h>
 #include <shardgrad/fsdp/setup/flat_layout.h>
 #include <shardgrad/fsdp/step/flat_grad.h>
 #include <shardgrad/fsdp/step/secondary_shard.h>
@@ -57,7 +58,6 @@ class FlatParam {
   DType dtype() const { return layout_.dtype; }
   /// Of the module's parameters.
   DType param_dtype() const { return layout_.param_dtype; }
-  bool trainable() const { return trainable_; }
   /// What the slices hold.
   std::span<const Tensor> parameters() const { return parameters_; }
   const Mesh& mesh() const { return layout_.mesh; }
@@ -116,6 +116,10 @@ class FlatParam {
   LocalRange local_range(size_t i);
   /// The same without the gradient, whatever state that is in.
   LocalRange owned_range(size_t i) const;
+  /// Converts the shard anew where what stays of it is out of date: a captured step that is replayed does not.
+  void refresh_converted() {
+    if (converted_.defined()) source(converted_.dtype());
+  }
   /// How slice i lies on the ranks that share it.
   Spread spread(size_t i) const { return layout_.spread(i); }
   /// The shard may be written by the host: nothing queued reads it.
@@ -144,16 +148,10 @@ class FlatParam {
   void dismiss();
 
  private:
-  void make_buffers(bool shard_to_cpu);
-  void make_permanent_buffers();
-  bool make_common_buffers();
-  void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
-  void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
-  std::string note() const;
   void rehome(const Tensor& full);
   bool is_the_shard(bool copy_is_written) const;
   void outdate(bool copy_is_written);
-  bool converts() const { return layout_.param_dtype != layout_.dtype; }
+  bool converts() const { return layout_.converts(); }
   const Tensor& source(DType dtype);
   Stream& first_writer(DType dtype) const;
   Stream& next_writer() const { return near() ? near()->stream() : first_writer(param_dtype()); }
@@ -164,7 +162,7 @@ class FlatParam {
   FlatLayout layout_;
   FlatGrad grads_;
   SecondaryShard secondary_;
-  bool trainable_, permanent_, common_ = false;
+  bool trainable_, permanent_, common_;
   std::vector<Tensor> parameters_;
   std::vector<std::shared_ptr<SliceSink>> sinks_;  // one per parameter
   Tensor shard_, full_;

@@ -38,21 +38,25 @@ void Schedule::give_up_ahead() {
 void Schedule::begin_outermost_call() {
   bool backward_failed = in_backward_ && !(shardgrad::in_backward() && pass_ == backward_pass());
   if (forward_failed_ || backward_failed) recover();
+  begin_captured();
 }
 
 void Schedule::begin_forward() {
   if (recomputing()) return;
+  Turn::Hold inside(turn_, "a sharded model", kOneThread);
   if (calls_.empty()) {
     begin_outermost_call();
     restart(eval_);
     if (grad_enabled()) restart(forward_);
   }
   calls_.push_back({nullptr, nn::running_call(), last_sequence()});
+  inside.keep();
 }
 
 void Schedule::end_forward() {
   if (recomputing()) return;
   pop_call(nullptr);
+  Turn::Leave leave(turn_);
   // Units that came next the last time, and were not called this time.
   if (calls_.empty()) give_up_ahead();
 }
@@ -71,8 +75,9 @@ Schedule::Call Schedule::pop_call(const Unit* unit) {
 }
 
 void Schedule::forward_failed(Unit* unit) {
-  if (!is_last_call(unit)) return;  // it failed before or after the call was counted
+  if (!turn_.is_mine() || !is_last_call(unit)) return;  // it failed before or after the call was counted
   calls_.pop_back();
+  Turn::Leave leave(turn_);
   if (calls_.empty())
     forward_failed_ = true;
   else if (unit && !running(*unit))
@@ -94,6 +99,7 @@ void Schedule::check_usable(const Unit& unit) const {
 
 void Schedule::before_forward(Unit& unit) {
   check_usable(unit);
+  Turn::Hold inside(turn_, "unit '", unit.name(), "'", kOneThread);
   used_ = true;
   Order& order = grad_enabled() ? forward_ : eval_;
   if (calls_.empty() && !recomputing()) {
@@ -101,6 +107,7 @@ void Schedule::before_forward(Unit& unit) {
     begin_again(unit, order);
   }
   calls_.push_back({&unit, nn::running_call(), last_sequence()});
+  inside.keep();
   if (recomputing()) {
     begin_backward();
     gather(unit, "backward", backward_);
@@ -113,6 +120,7 @@ void Schedule::before_forward(Unit& unit) {
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   timeline_.end(recomputing() ? "recompute" : "forward", unit.name());
   Call call = pop_call(&unit);
+  Turn::Leave leave(turn_);
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
     Node* node = grad_enabled() ? node_of(output) : nullptr;
@@ -168,12 +176,15 @@ void Schedule::release_frozen(uint64_t now) {
 }
 
 void Schedule::begin_backward() {
+  Turn::Hold inside(turn_, "a sharded model", kOneThread);
   if (in_backward_ && pass_ == backward_pass()) return;
   if (in_backward_) recover();  // the last pass failed, and its caller went on with another
   in_backward_ = true;
   pass_ = backward_pass();
   on_backward_end([self = shared()] { self->end_backward(); });
   on_backward_failed([self = shared()] { self->backward_failed(); });
+  inside.keep();
+  pass_is_inside_ = true;
   backward_.restart();
   if (!backward_.last.empty()) return;
   // The first backward: expect the reverse of the order in which units finished forward.
@@ -215,9 +226,8 @@ void Schedule::end_backward() {
   ahead_.clear();
   frozen_.clear();
   in_backward_ = false;
-  if (!calls_.empty()) return;
-  restart(forward_);
-  restart(eval_);
+  if (calls_.empty()) restart(forward_), restart(eval_);
+  leave_pass();
 }
 
 // --- both -----------------------------------------------------------------------------------------------------------
@@ -240,6 +250,7 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
 
 void Schedule::gather_ahead(Unit& unit) {
   check_usable(unit);
+  Turn::Hold inside(turn_, "unit '", unit.name(), "'", kOneThread);
   if (calls_.empty()) begin_outermost_call();
   if (!unit.needs_gather()) return;
   unit.unshard("forward");
@@ -264,6 +275,7 @@ void Schedule::backward_failed() {
   in_backward_ = true;  // it may be over for this model, and have failed in another
   for (auto& unit : units_)
     for (const auto& flat : unit->flat_params()) flat->grads().tear(FlatGrad::kPassFailed);
+  leave_pass();
 }
 
 void Schedule::recover() {

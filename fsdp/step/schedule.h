@@ -18,7 +18,7 @@
 // - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
 //   first: once it is at an operation older than the unit's call, it is done with the unit.
 // - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
-// - PairwiseSum numbers passes, whose sums are then those of the tree that pass_sums.h tells of.
+// - PairwiseSum numbers passes, whose sums are then those of the tree that dist/transports/pass_sums.h tells of.
 // - A module may call itself, and calls may end by exceptions: the calls that are running stand on a stack, and a unit
 //   is released when the last of them has returned.
 // - What backward reads and nobody has gathered, such as the weights below an output that a module kept in a member,
@@ -36,6 +36,7 @@
 #include <vector>
 
 #include <shardgrad/core/timeline.h>
+#include <shardgrad/core/turn.h>
 #include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/fsdp/step/unit.h>
 
@@ -82,8 +83,7 @@ class Schedule {
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
-  /// The number of the next backward pass in a sum by neighbours (pass_sums.h); without one, passes are added one after
-  /// the other.
+  /// The number of the next backward pass in a sum by neighbours; without one, passes are added one after the other.
   void set_pass(std::optional<int64_t> pass) { numbered_ = pass; }
   std::optional<int64_t> pass() const { return numbered_; }
   /// While parameters are summoned no unit may compute.
@@ -107,11 +107,21 @@ class Schedule {
     uint64_t number;     // the module's call: a unit's modules may call each other, and themselves
     uint64_t called_at;  // the sequence of the last operation before it
   };
+  // What a second thread is told: units are gathered and given back for one call at a time.
+  static constexpr const char* kOneThread =
+      " is used by a second thread while one is inside the model, which gathers and gives back its parameters for one "
+      "at a time; let the threads take turns, or give each a model of its own";
   std::shared_ptr<Schedule> shared() { return {owner_.lock(), this}; }
   bool running(const Unit& unit) const;
   bool is_last_call(const Unit* unit) const;
   Call pop_call(const Unit* unit);
   void begin_outermost_call();
+  // In a step that is captured (fsdp/captured.cpp).
+  void begin_captured();
+  void check_replay() const;
+  void before_replay();
+  void undo_captured();
+
   void begin_again(const Unit& unit, Order& order);
   void restart(Order& order);
   void give_up_ahead();
@@ -124,6 +134,9 @@ class Schedule {
   void begin_backward();
   void end_backward();
   void backward_failed();
+  void leave_pass() {
+    if (std::exchange(pass_is_inside_, false)) turn_.leave();
+  }
   void recover();
   void check_usable(const Unit& unit) const;
 
@@ -139,6 +152,8 @@ class Schedule {
   std::vector<Call> frozen_;                            // calls of units with frozen parameters that backward is in
   bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false, used_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
+  Turn turn_;
+  bool pass_is_inside_ = false;
   std::optional<int64_t> numbered_;
 };
 

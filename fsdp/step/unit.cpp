@@ -106,6 +106,7 @@ void Unit::reshard() {
   if (!permanent_) transition(UnitState::sharded);
 }
 
+// Counts, once in a pass, the gradients that it will bring.
 void Unit::expect_grads() {
   if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
   auto used = [](const Tensor& parameter) { return leaf_of(parameter).in_current_pass(); };

@@ -64,14 +64,13 @@ class Unit {
   void take_secondary();
   /// Gives the gathered parameters back.
   void reshard();
-  /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
-  void expect_grads();
-  /// Whether this pass will bring gradients that have not been written.
+  /// In backward: whether this pass will bring gradients that have not been written.
   bool expects_grads();
 
  private:
   void transition(UnitState to);
   void gather_among(dist::ProcessGroup* group, std::string_view phase);
+  void expect_grads();
   void grad_ready(size_t flat);
   std::string name_;
   Mesh& mesh_;

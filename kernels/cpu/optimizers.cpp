@@ -21,6 +21,7 @@ void in_blocks(const Launch& launch, const kernels::UpdateRanges<Args>& ranges, 
     const OutView &p = range.p, &copy = range.copy;
     SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
     Args args = range.args;
+    if (range.numbers.defined()) args.take(range.numbers.template as<double>());
     if (scale.defined()) args.grad_scale *= *scale.as<double>();
     auto cast = copy.defined() ? loops().elementwise.cast[int(copy.dtype)][int(p.dtype)] : nullptr;
     parallel_elements(launch.threads, p.numel(), [&](int64_t begin, int64_t end) {

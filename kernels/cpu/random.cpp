@@ -31,7 +31,11 @@ void random_normal(const Launch& launch, OutView y, RandomArgs args) {
   });
 }
 
-void dropout(const Launch& launch, OutView y, View x, DropoutArgs args) {
+void dropout(const Launch& launch, OutView y, View x, View drawn, DropoutArgs args) {
+  if (drawn.defined()) {
+    const auto* now = drawn.as<int64_t>();
+    args.seed = uint64_t(now[0]), args.stream = uint64_t(now[1]);
+  }
   double p =
       std::ceil(args.p * 0x1p24) * 0x1p-24;  // uniform numbers are multiples of 2^-24: the same test, exact in f32
   double scale = args.p < 1 ? 1 / (1 - args.p) : 0;

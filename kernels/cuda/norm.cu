@@ -2,36 +2,17 @@
 // says which threads have a row.
 //
 // layer_norm           reads x once (a row that fits nowhere three times, the last two from the caches), writes y.
-// layer_norm_backward  dx: reads dy and x once (twice), writes dx; dweight, dbias: one more pass over dy and x.
+// layer_norm_backward  dx: reads dy and x once (twice), writes dx; dweight, dbias: one more pass over dy and x, whose
+//                      sums of chunks of rows the launch of dx adds up.
 // About 8 operations per element.
 
-#include <shardgrad/kernels/cuda/norm.h>
+#include <optional>
+
+#include <shardgrad/kernels/cuda/norm_rows.h>
 #include <shardgrad/kernels/cuda/rows.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
-
-/// How rows lie, and what is done to them.
-template <class T> struct NormRows {
-  int64_t rows;
-  int cols;
-  double eps;
-  bool centered, packed;
-  const T *weight, *bias;
-
-  /// Weight or bias, or what stands for one that is not there.
-  __device__ RowPack<T> part_of(const T* from, int first, float otherwise) const {
-    if (from) return load_part(from, first, cols, packed);
-    typename RowPack<T>::Elements same;
-    SG_UNROLL
-    for (T& element : same.at) element = convert<T>(otherwise);
-    return RowPack<T>(same);
-  }
-};
-
-template <class S> __device__ S rstd_of(S squares, int64_t cols, double eps) {
-  return S(1 / std::sqrt(double(squares) / double(cols) + eps));
-}
 
 template <class T, int packs, bool by_block, class S = Compute<T>>
 __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, const T* x, NormRows<T> r) {
@@ -39,37 +20,10 @@ __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, c
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   x += row * r.cols;
-  auto first = [](int k) { return (k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
   RowPack<T> part[packs];
   SG_UNROLL
-  for (int k = 0; k < packs; ++k) part[k] = load_part(x, first(k), r.cols, r.packed);  // 0 beyond the row
-  S center = 0, squares = 0;
-  if (r.centered) {
-    S sum = 0;
-    SG_UNROLL
-    for (int k = 0; k < packs; ++k)
-      for (T element : part[k].elements().at) sum += convert<S>(element);
-    center = Threads::template reduce<Sum>(sum) / S(r.cols);
-  }
-  SG_UNROLL
-  for (int k = 0; k < packs; ++k) {
-    SG_UNROLL
-    for (int e = 0; e < kPackOf<T>; ++e) {
-      S d = first(k) + e < r.cols ? convert<S>(part[k][e]) - center : S(0);
-      squares += d * d;
-    }
-  }
-  S scale = rstd_of(Threads::template reduce<Sum>(squares), r.cols, r.eps);
-  SG_UNROLL
-  for (int k = 0; k < packs; ++k) {
-    RowPack<T> weight = r.part_of(r.weight, first(k), 1), bias = r.part_of(r.bias, first(k), 0);
-    store_part(y.to + row * r.cols, first(k), r.cols, r.packed, y.accumulate, [&](int e) {
-      return (convert<S>(part[k][e]) - center) * scale * convert<S>(weight[e]) + convert<S>(bias[e]);
-    });
-  }
-  if (threadIdx.x > 0) return;
-  mean(row, center);
-  rstd(row, scale);
+  for (int k = 0; k < packs; ++k) part[k] = load_part(x, Threads::template first<T>(k), r.cols, r.packed);
+  normalize<Threads>(row, part, r, y, mean, rstd);
 }
 
 template <class T, class S = Compute<T>>
@@ -120,11 +74,15 @@ void rms_norm(const Launch& how, OutView y, OutView rstd, View x, View weight, d
   normalize_rows(how, y, {}, rstd, x, weight, {}, eps, false);
 }
 
+/// What dx's launch does for the gradients of weight and bias.
+template <class T> using WeightPass = SecondPass<double, 2, WeightFinish<T>>;
+
 // dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight; without mean(g) where there are no means of x
 template <class T, int packs, bool by_block, class S = Compute<T>>
 __global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x, const S* mean, const S* rstd,
-                                           NormRows<T> r) {
+                                           NormRows<T> r, WeightPass<T> weights) {
   using Threads = RowThreads<by_block>;
+  if (blockIdx.x >= weights.first_block) return weights.run();
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   dy += row * r.cols, x += row * r.cols;
@@ -185,28 +143,51 @@ template <class T> struct RowTerm {
   }
 };
 
+/// With the second pass of the weights' sums, where there is one: only where rows_fit.
+template <class T, class S = Compute<T>>
+void norm_backward_rows(const Launch& how, OutView dx, View dy, View x, View weight, View mean, View rstd,
+                        WeightPass<T> weights) {
+  Matrix m(x);
+  bool packed = true;
+  for (const T* each : {static_cast<const T*>(dx.as<T>()), dy.as<T>(), x.as<T>(), weight.as<T>()})
+    packed = packed && rows_packed(each, m.cols);
+  NormRows<T> r{m.rows, int(m.cols), 0, true, packed, weight.as<T>(), nullptr};
+  bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
+    Config config = row_blocks<by_block>(m.rows);
+    weights.add_to(config);
+    launch<layer_norm_backward_kernel<T, packs, by_block>>(how, config, Wanted<T>(dx), dy.as<T>(), x.as<T>(),
+                                                           mean.as<S>(), rstd.as<S>(), r, weights);
+  });
+  if (!fits)
+    launch<wide_layer_norm_backward_kernel<T>>(how, {blocks_for(m.rows, 1), kBlock}, Wanted<T>(dx), dy.as<T>(),
+                                               x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
+}
+
+template <class T, class S = Compute<T>>
+void norm_backward(const Launch& how, OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight,
+                   View mean, View rstd) {
+  Matrix m(x);
+  bool rows = dx.defined() && m.rows > 0;
+  int64_t chunks = chunks_of(m.rows, kChunkRows);
+  WeightPass<T> second{{}, {Wanted<T>(dweight), Wanted<T>(dbias), nullptr}};
+  std::optional<Scratch> partials;
+  if (dweight.defined() || dbias.defined()) {
+    RowTerm<T> term{{dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>()}, m.cols};
+    if (rows && chunks > 1 && chunks <= second.kMostChunks && rows_fit<T>(m.cols)) {
+      partials.emplace(how, size_t(chunks * m.cols) * 2 * sizeof(double));
+      second.partials = {partials->template as<double>(), chunks, m.cols};
+      sum_chunks_of_columns<double, 2>(how, term, partials->template as<double>(), 1, m.rows, m.cols);
+    } else {
+      sum_columns<double, 2>(how, term, second.finish, 1, m.rows, m.cols);
+    }
+  }
+  if (rows) norm_backward_rows<T>(how, dx, dy, x, weight, mean, rstd, second);
+}
+
 void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight,
                          View mean, View rstd) {
-  Matrix m(x);
-  if (m.cols == 0) return;
-  dispatch_floats(x.dtype, [&]<class T>() {
-    using S = Compute<T>;
-    if (dweight.defined() || dbias.defined())
-      sum_columns<double, 2>(how, RowTerm<T>{{dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>()}, m.cols},
-                             WeightFinish<T>{Wanted<T>(dweight), Wanted<T>(dbias), nullptr}, 1, m.rows, m.cols);
-    if (!dx.defined() || m.rows == 0) return;
-    bool packed = true;
-    for (const T* each : {static_cast<const T*>(dx.as<T>()), dy.as<T>(), x.as<T>(), weight.as<T>()})
-      packed = packed && rows_packed(each, m.cols);
-    NormRows<T> r{m.rows, int(m.cols), 0, true, packed, weight.as<T>(), nullptr};
-    bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
-      launch<layer_norm_backward_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(dx),
-                                                             dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
-    });
-    if (!fits)
-      launch<wide_layer_norm_backward_kernel<T>>(how, {blocks_for(m.rows, 1), kBlock}, Wanted<T>(dx), dy.as<T>(),
-                                                 x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
-  });
+  if (x.shape[-1] == 0) return;
+  dispatch_floats(x.dtype, [&]<class T>() { norm_backward<T>(how, dx, dweight, dbias, dy, x, weight, mean, rstd); });
 }
 
 void rms_norm_backward(const Launch& how, OutView dx, OutView dweight, View dy, View x, View weight, View rstd) {

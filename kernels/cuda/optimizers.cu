@@ -76,24 +76,29 @@ template <int N> __device__ Part<N> part_of(int64_t n, unsigned begin, bool pack
   return {at, n - at, packed};
 }
 
-template <class T, class C> __global__ void sgd_kernel(RangesOf<T, C, SgdFactors<T>> ranges, const double* scale) {
+template <class T, class C>
+__global__ void sgd_kernel(RangesOf<T, C, SgdFactors<T>> ranges, const double* scale, const double* numbers) {
   constexpr int N = kPackOf<T>;
-  const auto& range = ranges.at[ranges.mine()];
+  int mine = ranges.mine();
+  const auto& range = ranges.at[mine];
   const auto& s = range.factors;
+  T lr = s.lr;
+  bool first_step = s.first_step;
+  if (numbers) lr = T(numbers[2 * mine]), first_step = numbers[2 * mine + 1] != 0;  // as SgdArgs::write has them
   T* momentum = range.state[0];
   Part<N> part = part_of<N>(range.n, range.begin, range.packed);
   if (part.left <= 0) return;
   Pack<T, N> param = part.load(range.p), grad = part.load(range.g), buffer = {};
-  if (momentum && !s.first_step) buffer = part.load(momentum);
+  if (momentum && !first_step) buffer = part.load(momentum);
   T grad_scale = scale_of<T>(range.grad_scale, scale);
   SG_UNROLL
   for (int e = 0; e < N; ++e) {
     T step = grad.at[e] * grad_scale + s.weight_decay * param.at[e];
     if (momentum) {
-      buffer.at[e] = s.first_step ? step : s.momentum * buffer.at[e] + s.fresh * step;
+      buffer.at[e] = first_step ? step : s.momentum * buffer.at[e] + s.fresh * step;
       step = s.nesterov ? step + s.momentum * buffer.at[e] : buffer.at[e];
     }
-    param.at[e] -= s.lr * step;
+    param.at[e] -= lr * step;
   }
   if (momentum) part.store(momentum, buffer);
   part.store(range.p, param);
@@ -107,7 +112,8 @@ template <class Args, class Visitor> void dispatch_types(const UpdateRanges<Args
     if (range.copy.defined()) narrow = range.copy.dtype;
   for (const UpdateRange<Args>& range : *ranges)
     range.for_each_operand([&](const auto& operand) {
-      bool fits = operand.dtype == dtype || (operand.data == range.copy.data && operand.dtype == narrow);
+      bool fits = operand.dtype == dtype || (operand.data == range.copy.data && operand.dtype == narrow) ||
+                  operand.data == range.numbers.data;
       SG_ASSERT(!operand.defined() || fits, "ranges of ", dtype, ", whose copies have ", narrow, ", and of ",
                 operand.dtype);
     });
@@ -129,7 +135,10 @@ template <class T, class C, class... Others> bool all_packed(const C* copy, cons
 template <auto Kernel, class T, class C, class Factors, class Args>
 void launch_ranges(const Launch& how, const UpdateRanges<Args>& given, View scale) {
   RangesOf<T, C, Factors> ranges;
+  const auto* numbers = given->front().numbers.template as<double>();
   for (const UpdateRange<Args>& each : *given) {
+    const double* its = numbers ? numbers + ranges.count * Args::kNumbers : nullptr;
+    SG_ASSERT(each.numbers.template as<double>() == its, "the numbers of ranges must lie end to end");
     const OutView &p = each.p, &first = each.state[0], &second = each.state[1], &copy = each.copy;
     const View& g = each.g;
     Range<T, C, Factors> range{
@@ -144,7 +153,7 @@ void launch_ranges(const Launch& how, const UpdateRanges<Args>& given, View scal
         .packed = all_packed<T>(copy.as<C>(), p.as<T>(), first.as<T>(), second.as<T>(), g.as<T>())};
     ranges.add(range, blocks_for((p.numel() + kPackOf<T> - 1) / kPackOf<T>));
   }
-  launch<Kernel>(how, {ranges.blocks, kBlock}, ranges, scale.as<double>());
+  launch<Kernel>(how, {ranges.blocks, kBlock}, ranges, scale.as<double>(), numbers);
 }
 
 void sgd(const Launch& how, UpdateRanges<SgdArgs> ranges, View scale) {
@@ -162,16 +171,23 @@ template <class T> struct AdamFactors {
         fresh2(T(1 - s.beta2)),
         eps(T(s.eps)),
         weight_decay(T(s.weight_decay)),
-        keep(T(1 - s.lr * s.weight_decay)),
-        step_size(T(s.lr / s.bias_correction1)),
-        root_correction(T(1 / std::sqrt(s.bias_correction2))),
+        keep(T(s.keep())),
+        step_size(T(s.step_size())),
+        root_correction(T(s.root_correction())),
         decoupled(s.decoupled) {}
 };
 
-template <class T, class C> __global__ void adam_kernel(RangesOf<T, C, AdamFactors<T>> ranges, const double* scale) {
+template <class T, class C>
+__global__ void adam_kernel(RangesOf<T, C, AdamFactors<T>> ranges, const double* scale, const double* numbers) {
   constexpr int N = kPackOf<T>;
-  const auto& range = ranges.at[ranges.mine()];
+  int mine = ranges.mine();
+  const auto& range = ranges.at[mine];
   const auto& s = range.factors;
+  T keep = s.keep, step_size = s.step_size, root_correction = s.root_correction;
+  if (numbers) {  // as AdamArgs::write has them
+    const double* now = numbers + kernels::AdamArgs::kNumbers * mine;
+    keep = T(now[0]), step_size = T(now[1]), root_correction = T(now[2]);
+  }
   Part<N> part = part_of<N>(range.n, range.begin, range.packed);
   if (part.left <= 0) return;
   Pack<T, N> params = part.load(range.p), grads = part.load(range.g), means = part.load(range.state[0]),
@@ -181,13 +197,13 @@ template <class T, class C> __global__ void adam_kernel(RangesOf<T, C, AdamFacto
   for (int e = 0; e < N; ++e) {
     T &param = params.at[e], &mean = means.at[e], &square = squares.at[e], grad = grads.at[e] * grad_scale;
     if (s.decoupled)
-      param *= s.keep;
+      param *= keep;
     else
       grad += s.weight_decay * param;
     mean = mean + s.fresh1 * (grad - mean);
     square = s.beta2 * square + s.fresh2 * grad * grad;
-    T denominator = std::sqrt(square) * s.root_correction + s.eps;
-    param -= s.step_size * mean / denominator;
+    T denominator = std::sqrt(square) * root_correction + s.eps;
+    param -= step_size * mean / denominator;
   }
   part.store(range.state[0], means);
   part.store(range.state[1], squares);

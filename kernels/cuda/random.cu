@@ -83,7 +83,8 @@ template <class T> inline constexpr int kDropped = std::max(4, kPackOf<T>);  ///
 
 // Threads begin at multiples of kDropped elements of the sequence; where they move together, the range does, too.
 template <class T>
-__global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate, bool packed) {
+__global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate, bool packed,
+                               const int64_t* drawn) {
   constexpr int N = kDropped<T>;
   using C = Compute<T>;
   int64_t first = (range.begin / N + thread_number()) * N, at = first - range.begin, left = range.n - at;
@@ -95,6 +96,7 @@ __global__ void dropout_kernel(T* y, const T* x, Range range, float p, double sc
     for (int e = 0; e < N; ++e)
       if (e >= missing && e < left) visit(e);
   };
+  if (drawn) range.seed = uint64_t(drawn[0]), range.stream = uint64_t(drawn[1]);
   bool together = packed && left >= N;
   if (together) {
     in = load_pack<N>(x + at);
@@ -117,7 +119,7 @@ __global__ void dropout_kernel(T* y, const T* x, Range range, float p, double sc
     each([&](int e) { y[at + e] = out.at[e]; });
 }
 
-void dropout(const Launch& how, OutView y, View x, DropoutArgs args) {
+void dropout(const Launch& how, OutView y, View x, View drawn, DropoutArgs args) {
   // Uniform numbers are multiples of 2^-24: the same test, exact in f32.
   float p = float(std::ceil(args.p * 0x1p24) * 0x1p-24);
   double scale = args.p < 1 ? 1 / (1 - args.p) : 0;
@@ -125,7 +127,8 @@ void dropout(const Launch& how, OutView y, View x, DropoutArgs args) {
   dispatch_floats(x.dtype, [&]<class T>() {
     constexpr int N = kDropped<T>;
     bool packed = range.begin % N == 0 && aligned<T, N>(x.as<T>()) && aligned<T, N>(y.as<T>());
-    launch<dropout_kernel<T>>(how, range.config(N), y.as<T>(), x.as<T>(), range, p, scale, y.beta != 0, packed);
+    launch<dropout_kernel<T>>(how, range.config(N), y.as<T>(), x.as<T>(), range, p, scale, y.beta != 0, packed,
+                              drawn.as<int64_t>());
   });
 }
 

@@ -1,6 +1,6 @@
 // sum_to: sums over the dimensions that were broadcast. Reads x once and writes y; one addition per element.
-// max_dim: the largest, or smallest, element along one dimension and its place. One thread per result; reads x once,
-// one comparison per element.
+// max_dim: the largest, or smallest, element along one dimension and its place. Reads x once, a few comparisons per
+// element. A row has a warp, or a block where it is long; what is not a row, or is short, has one thread.
 
 #include <shardgrad/kernels/broadcast.h>
 #include <shardgrad/kernels/cuda/map.h>
@@ -106,12 +106,96 @@ __global__ void max_dim_kernel(T* values, int64_t* index, const T* x, int64_t n,
   if (index) put(index + i, best, add_index);
 }
 
+/// The best element so far and its place, -1 before the first: NaN before all, then the largest, or the smallest, and
+/// of equal ones the first. So no order of meeting matters.
+template <class T> struct Best {
+  using N = std::conditional_t<std::is_class_v<T>, float, std::conditional_t<sizeof(T) == 1, int32_t, T>>;
+  N value;
+  int64_t place;
+
+  __device__ void meet(N other, int64_t at, bool least) {
+    bool nan = value != value, other_nan = other != other, wins;
+    if (at < 0 || place < 0)
+      wins = at >= 0;
+    else if (nan != other_nan)
+      wins = other_nan;
+    else if (nan || value == other)
+      wins = at < place;
+    else
+      wins = least ? other < value : other > value;
+    if (wins) value = other, place = at;
+  }
+  /// One that comes behind all that were met, of which there is one.
+  __device__ void meet_next(N other, int64_t at, bool least) {
+    bool wins = (least ? other < value : other > value) || other != other;
+    if (wins && value == value) value = other, place = at;
+  }
+  /// The best of the warp's lanes, all of which call.
+  __device__ void meet_lanes(bool least) {
+    for (int distance = 1; distance < warpSize; distance *= 2) {
+      N other = __shfl_xor_sync(kWholeWarp, value, distance);
+      int64_t at = __shfl_xor_sync(kWholeWarp, place, distance);
+      meet(other, at, least);
+    }
+  }
+};
+
+constexpr int kShortRow = 32, kLongRow = 2048;  ///< below: one thread; from here on: a block
+
+template <class T, bool by_block>
+__global__ void max_row_kernel(T* values, int64_t* index, const T* x, int64_t rows, int64_t extent, bool least,
+                               bool add_value, bool add_index) {
+  using N = typename Best<T>::N;
+  constexpr int together = 4;  // on their way before the first is needed
+  int64_t row = by_block ? blockIdx.x : int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows) return;
+  x += row * extent;
+  Best<T> best{N(0), -1};
+  if (threadIdx.x < extent) best = {convert<N>(T(x[threadIdx.x])), int64_t(threadIdx.x)};
+  for (int64_t first = threadIdx.x + blockDim.x; first < extent; first += together * int64_t(blockDim.x)) {
+    T some[together];
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) {
+      int64_t e = first + k * int64_t(blockDim.x);
+      some[k] = x[e < extent ? e : first];  // met again, where it does not win
+    }
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) best.meet_next(convert<N>(some[k]), first + k * int64_t(blockDim.x), least);
+  }
+  best.meet_lanes(least);
+  if constexpr (by_block) {
+    __shared__ N tops[kBlock / 32];
+    __shared__ int64_t places[kBlock / 32];
+    int lane = int(threadIdx.x) % warpSize, warp = int(threadIdx.x) / warpSize;
+    if (lane == 0) tops[warp] = best.value, places[warp] = best.place;
+    __syncthreads();
+    best = {tops[lane % (kBlock / 32)], places[lane % (kBlock / 32)]};
+    best.meet_lanes(least);
+  }
+  if (threadIdx.x > 0) return;
+  if (values) put(values + row, x[best.place], add_value);
+  if (index) put(index + row, best.place, add_index);
+}
+
+template <class T> void max_rows(const Launch& how, OutView values, OutView index, View x, int64_t rows, bool least) {
+  int64_t extent = x.numel() / rows;
+  auto run = [&]<bool by_block>(Config config) {
+    launch<max_row_kernel<T, by_block>>(how, config, values.as<T>(), index.as<int64_t>(), x.as<T>(), rows, extent,
+                                        least, values.beta != 0, index.beta != 0);
+  };
+  if (extent >= kLongRow)
+    run.template operator()<true>({blocks_for(rows, 1), kBlock});
+  else
+    run.template operator()<false>({blocks_for(rows, 8), dim3(32, 8)});
+}
+
 void max_dim(const Launch& how, OutView values, OutView index, View x, int dim, bool least) {
   int64_t inner = 1, extent = x.shape[dim];
   for (int d = dim + 1; d < x.shape.ndim(); ++d) inner *= x.shape[d];
   if (x.numel() == 0) return;
   int64_t n = x.numel() / extent;
   dispatch(x.dtype, [&]<class T>() {
+    if (inner == 1 && extent >= kShortRow) return max_rows<T>(how, values, index, x, n, least);
     launch<max_dim_kernel<T>>(how, {blocks_for(n), kBlock}, values.as<T>(), index.as<int64_t>(), x.as<T>(), n, extent,
                               inner, least, values.beta != 0, index.beta != 0);
   });

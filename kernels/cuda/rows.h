@@ -43,6 +43,8 @@ template <class T> bool rows_packed(const T* from, int64_t cols) {
 /// A row, by the threads that have it: a warp's lanes, or all of a block.
 template <bool by_block> struct RowThreads {
   static constexpr int width = by_block ? kBlock : 32;
+  /// Where the k-th pack of this thread begins in the row.
+  template <class T> __device__ static int first(int k) { return (k * width + int(threadIdx.x)) * kPackOf<T>; }
   __device__ static int64_t row() { return by_block ? blockIdx.x : int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
   template <class Op, class A> __device__ static A reduce(A value) {
     if constexpr (by_block)
@@ -71,6 +73,11 @@ template <class T, class Visitor> bool dispatch_rows(int64_t cols, Visitor&& vis
     return each <= kRowPacks<T>;
   };
   return with.template operator()<false>() || with.template operator()<true>();
+}
+/// Whether dispatch_rows finds a kernel for rows of this length.
+template <class T> bool rows_fit(int64_t cols) {
+  constexpr int64_t packs = kRowPacks<T>;
+  return cols <= packs * kBlock * kPackOf<T>;
 }
 /// Blocks of four rows that warps have, or of one.
 template <bool by_block> Config row_blocks(int64_t rows) {

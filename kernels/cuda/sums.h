@@ -94,24 +94,59 @@ __global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64
   finish(part * cols + col, sums);
 }
 
+/// The first of two passes: what the rows of each chunk add, as `Partials` has it.
+template <class A, int count, class Term>
+void sum_chunks_of_columns(const Launch& how, Term term, A* partials, int64_t outer, int64_t rows, int64_t cols) {
+  int64_t chunks = chunks_of(rows, kChunkRows), across = blocks_for(cols, 32);
+  Config config{blocks_for(outer * chunks * across, 1), dim3(32, kTileRows)};
+  launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, config, term, Keep<A, count>{partials}, rows, cols,
+                                                             kChunkRows, chunks, across);
+}
+
 /// output o · cols + c = Σ over r < rows of term(o, r, c)
 template <class A, int count, class Term, class Finish>
 void sum_columns(const Launch& how, Term term, Finish finish, int64_t outer, int64_t rows, int64_t cols) {
   int64_t chunks = chunks_of(rows, kChunkRows);
   int64_t across = blocks_for(cols, 32), one = 1;
-  unsigned blocks = blocks_for(outer * chunks * across, 1), last_blocks = blocks_for(outer * across, 1);
-  dim3 block(32, kTileRows);
+  Config config{blocks_for(outer * across, 1), dim3(32, kTileRows)};
   if (chunks == 1)
-    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {blocks, block}, term, finish, rows, cols,
-                                                              kChunkRows, chunks, across);
+    return launch<column_sums_kernel<A, count, Term, Finish>>(how, config, term, finish, rows, cols, kChunkRows, chunks,
+                                                              across);
   Scratch scratch(how, size_t(outer * chunks * cols) * count * sizeof(A));
   A* partials = scratch.as<A>();
-  launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, {blocks, block}, term, Keep<A, count>{partials}, rows,
-                                                             cols, kChunkRows, chunks, across);
+  sum_chunks_of_columns<A, count>(how, term, partials, outer, rows, cols);
   Partials<A, count> second{partials, chunks, cols};
-  launch<column_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {last_blocks, block}, second, finish, chunks,
-                                                                   cols, chunks, one, across);
+  launch<column_sums_kernel<A, count, Partials<A, count>, Finish>>(how, config, second, finish, chunks, cols, chunks,
+                                                                   one, across);
 }
+
+/// The second pass of sum_columns as a part of another kernel, which spares a launch: its blocks from `first_block` on
+/// do that, a thread for each column, in the order of column_sums_kernel.
+template <class A, int count, class Finish> struct SecondPass {
+  static constexpr int64_t kMostChunks = 64;  ///< more would take longer than what the other blocks do beside it
+  Partials<A, count> partials;
+  Finish finish;
+  unsigned first_block = 0;
+
+  /// Adds the blocks to those of the other kernel.
+  void add_to(Config& config) {
+    first_block = config.grid.x;
+    int64_t blocks = blocks_for(partials.cols, int64_t(config.block.x) * config.block.y);
+    config.grid.x = blocks_for(first_block + blocks, 1);
+  }
+  __device__ void run() const {
+    int64_t col =
+        int64_t(blockIdx.x - first_block) * (blockDim.x * blockDim.y) + threadIdx.y * blockDim.x + threadIdx.x;
+    if (col >= partials.cols) return;
+    A sums[count] = {};
+    for (int first = 0; first < kTileRows; ++first) {
+      A part[count] = {};
+      for (int64_t chunk = first; chunk < partials.chunks; chunk += kTileRows) partials(0, chunk, col, part);
+      for (int k = 0; k < count; ++k) sums[k] += part[k];
+    }
+    finish(col, sums);
+  }
+};
 
 /// Writes one sum, times a factor, to an element of y where y is wanted.
 template <class T> struct Write {

@@ -24,8 +24,10 @@ class ParamGroup(MutableMapping[str, Any]):
             return self._initial[self._number]
         if option not in tuple(self):
             raise KeyError(option)
-        if option == "lr" and (self._alone or not self._params):
+        if option == "lr" and self._alone:
             return self._optimizer.lr
+        if option == "lr" and not self._params:
+            return self._optimizer._empty_lrs[self._number]
         of = self._optimizer._lr_of if option == "lr" else self._optimizer._weight_decay_of
         return of(self._places[0])
 
@@ -37,6 +39,8 @@ class ParamGroup(MutableMapping[str, Any]):
             raise InputError(f"a group of parameters: '{option}' cannot be set, only 'lr'; make the optimizer anew")
         if self._alone:
             self._optimizer.lr = value
+        elif not self._params:
+            self._optimizer._empty_lrs[self._number] = float(value)
         else:
             for place in self._places:
                 self._optimizer._set_lr_of(place, value)

@@ -46,6 +46,7 @@ def remake(*state):
 def remake_module(kind, base, options):
     """A module of class `kind` without its __init__: as `base`, the class of C++ below it, makes it."""
     module = kind.__new__(kind)
+    vars(module)["_made"] = (base, options)  # of a copy, whose __init__ calls no reset_parameters
     base.__init__(module, **options)
     return module
 

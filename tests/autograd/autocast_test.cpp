@@ -38,9 +38,10 @@ TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
     Tensor x = narrow_tensor({4, 8}, dtype), scale = ones({8}), labels = zeros({4}, DType::i64);
     EXPECT_EQ(softmax(x).dtype(), dtype);
     Autocast scope(dtype);
-    for (const Tensor& y : {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), rms_norm(x, scale), sum(x),
-                            mean(x, 0), norm(x), exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})),
-                            cross_entropy(x, labels), linear_cross_entropy(x, narrow_tensor({5, 8}, dtype), labels),
+    for (const Tensor& y : {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), rms_norm(x, scale),
+                            add_layer_norm(x, x, scale, scale + 1).y, add_rms_norm(x, x, scale).y, sum(x), mean(x, 0),
+                            norm(x), exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})), cross_entropy(x, labels),
+                            linear_cross_entropy(x, narrow_tensor({5, 8}, dtype), labels),
                             batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
       EXPECT_EQ(y.dtype(), DType::f32);
   }

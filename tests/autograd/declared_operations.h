@@ -14,7 +14,8 @@
 namespace shardgrad::test {
 
 inline std::set<std::string> declared_operations() {
-  std::regex declaration(R"(^(?:Tensor|Truth|ValuesAndIndex|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");
+  std::regex declaration(
+      R"(^(?:Tensor|Truth|ValuesAndIndex|BatchNormResult|AddNormResult|std::vector<Tensor>|void) (\w+)\()");
   std::set<std::string> names;
   std::smatch match;
   for (const char* file : {"ops.h", "ops/creation.h", "ops/functions.h", "ops/layout.h", "ops/reductions.h",

@@ -94,8 +94,26 @@ TEST(Integers, ThatNoDoubleHoldsAreRefusedBesideTensors) {
   for (const auto& call : calls)
     EXPECT_REFUSED(call(), "the number 9007199254740993 is beyond ±2^53", "make it a tensor of i64");
   EXPECT_REFUSED(ids + std::numeric_limits<int64_t>::max(), "the number 9223372036854775807");
+  EXPECT_REFUSED(static_cast<void>(ids == key), "eq: the number");
   EXPECT_REFUSED(ids - (-key), "the number -9007199254740993");
   EXPECT_EQ(values(ids == tensor({key})), list({1, 0}));
+}
+
+TEST(Integers, ThatNoDoubleHoldsAreRoundedBesideFloats) {
+  Context context;
+  constexpr int64_t key = (int64_t(1) << 53) + 1, largest = std::numeric_limits<int64_t>::max();
+  Tensor x = ones({1});
+  for (const Tensor& y : {x * key, x + key, full({1}, key), masked_fill(x, x > 0, key), x.clamp(key, largest)})
+    EXPECT_EQ(values(y), list({0x1p53}));
+  EXPECT_EQ(values(x - key), list({-0x1p53}));
+}
+
+TEST(Integers, ABoundAsLargeAsCanBeLeavesItsSideOpen) {
+  Context context;
+  constexpr int64_t largest = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  Tensor x = tensor({largest, int64_t(-3), least});
+  EXPECT_EQ(x.clamp(0, largest).to_vector<int64_t>(), (std::vector<int64_t>{largest, 0, 0}));
+  EXPECT_EQ(x.clamp(least, 0).to_vector<int64_t>(), (std::vector<int64_t>{0, -3, least}));
 }
 
 TEST(Integers, ThatADoubleHoldsAreExactHoweverLarge) {

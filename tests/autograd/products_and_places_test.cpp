@@ -1,5 +1,7 @@
 // Products beside zeros, orders turned round, and what stands at an index: as PyTorch has them.
 
+#include <limits>
+
 #include <tests/autograd/support.h>
 
 namespace shardgrad::test {
@@ -42,6 +44,14 @@ TEST(Flip, TurnsSeveralDimensionsAndTheirGradientBack) {
   EXPECT_EQ(flip(full({}, 3), {}).item(), 3);
   EXPECT_REFUSED(flip(x, {1, -1}), "flip", "-1", "given twice");
   EXPECT_REFUSED(flip(x, {2}), "flip", "no dimension 2");
+}
+
+TEST(Flip, RollTakesAnyNumberOfPlaces) {
+  Context context;
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  Tensor x = arange(5);
+  for (int64_t by : {int64_t(2), int64_t(-3), int64_t(7), most, least})  // 2^63 is 3 more than a multiple of 5
+    EXPECT_EQ(values(roll(x, by, 0)), list({3, 4, 0, 1, 2})) << by;
 }
 
 TEST(Triangles, LeaveOutNanAndTakeDiagonalsBeyondTheMatrix) {

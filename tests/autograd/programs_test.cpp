@@ -139,6 +139,8 @@ TEST(Programs, HaveEveryOperationThatIsDeclared) {
       {"fill_", "is in place, outside of autograd"},
       {"to_device", "is of another device"},
       {"attention_cached", "has no gradient, and writes to its caches"},
+      {"add_layer_norm", "has the bits of two operations, which add_norm_test.cpp compares"},
+      {"add_rms_norm", "the same"},
       {"manual_seed", "is of random numbers, as all below"},
       {"rand", ""},
       {"randn", ""},

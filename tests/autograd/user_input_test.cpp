@@ -1,6 +1,8 @@
 // What comes from the author of an operation, or from a user who changes, views or reads tensors around backward: it
 // works as in PyTorch, or is refused by name. Never is a gradient wrong in silence.
 
+#include <limits>
+
 #include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 
@@ -124,6 +126,11 @@ TEST(Views, OfNothingMayBeSplitIntoNoParts) {
   Context context;
   Tensor x = zeros({0, 3}).set_requires_grad();
   EXPECT_TRUE(split(x, std::vector<int64_t>{}, 0).empty());
+}
+
+TEST(Views, ThereAreNoMoreChunksThanRowsHoweverManyAreAskedFor) {
+  Context context;
+  EXPECT_EQ(chunk(zeros({5, 3}), std::numeric_limits<int64_t>::max(), 0).size(), 5u);
 }
 
 TEST(Views, AnEmptyDimensionHasAsManyEmptyChunksAsAreAskedFor) {

@@ -24,6 +24,14 @@ TEST(Writing, NumbersStandOnEitherSide) {
   EXPECT_EQ(values((x != 2) & (x <= 2)), list({1, 0, 0}));
 }
 
+// A device that computes by itself counts for itself. Bytes begin again after 255, and 16 bits round.
+TEST(Writing, CountingUpGivesTheSameOnEveryDevice) {
+  Context context;
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8})
+    for (int64_t count : {0, 1, 700})
+      EXPECT_EQ(values(arange(count, {dtype, kAcc})), values(arange(count, {dtype, kCpu}))) << dtype << ' ' << count;
+}
+
 TEST(Writing, AComparisonOfSeveralElementsIsNoCondition) {
   Context context;
   Tensor x = tensor({1., 2.});
@@ -219,6 +227,26 @@ TEST(Writing, ATensorOnBorrowedMemoryReadsItAndSaysWhenItIsDone) {
   EXPECT_TRUE(done);
   EXPECT_EQ(memory[2], 4);
   EXPECT_REFUSED(from_blob(reinterpret_cast<char*>(memory.data()) + 1, {1}), "from_blob", "multiple of 4");
+}
+
+// Backward writes over a gradient that nobody else holds, but for one that a hook has from elsewhere.
+TEST(Writing, BorrowedMemoryThatAHookGivesIsNotWrittenTo) {
+  Context context;
+  std::vector<float> memory{1, 2, 3, 4};
+  auto lent = [&](const Tensor&) { return from_blob(memory.data(), {2, 2}); };
+  Tensor x = tensor({{1., -1.}, {-2., 2.}}).set_requires_grad(), weight = tensor({{1., 0.}, {0., 1.}});
+  Tensor y = linear(x, weight, Tensor(), Activation::relu);  // whose backward clears half of it
+  y.register_hook(lent);
+  sum(y).backward();
+  EXPECT_EQ(values(x.grad()), list({1, 0, 0, 4}));
+  EXPECT_EQ(memory, (std::vector<float>{1, 2, 3, 4}));
+
+  x.zero_grad();
+  Tensor h = x * 1, first = h * 3, second = h + tensor({{0., 0.}, {0., 0.}});  // hands it on, for `first` to add to
+  second.register_hook(lent);
+  (sum(first) + sum(second)).backward();
+  EXPECT_EQ(values(x.grad()), list({4, 5, 6, 7}));
+  EXPECT_EQ(memory, (std::vector<float>{1, 2, 3, 4}));
 }
 
 TEST(Writing, RandomNumbersLieWhereTheyShould) {

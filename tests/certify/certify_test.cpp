@@ -90,6 +90,14 @@ template <class T> void loses_nan(const Launch& how, OutView dx, View dy, View y
     if (std::isnan(dx.as<T>()[i]) && std::isnan(y.as<T>()[i])) dx.as<T>()[i] = 0;
 }
 
+// As a polynomial that does not quite reach 1: within the tolerance of every other number.
+template <class T> void never_flat(const Launch&, OutView dx, View dy, View y) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    T old = dx.beta != 0 ? dx.as<T>()[i] : 0;
+    dx.as<T>()[i] = old + dy.as<T>()[i] * std::max(slope(y.as<T>()[i]), T(sizeof(T) == 4 ? 1e-7 : 1e-14));
+  }
+}
+
 std::string failed(const Certificate& certificate) {
   std::string names;
   for (const Certificate::Property& property : certificate.properties)
@@ -120,13 +128,15 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
       {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in special values sizes "},
       {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta special values sizes "},
       {never_adds<float>, never_adds<double>, "beta sizes "},
-      {differs_every_time<float>, right<double>, "determinism sizes "},
+      {differs_every_time<float>, right<double>, "determinism special values sizes "},
       {forgets_the_rest<float>, forgets_the_rest<double>, "sizes "},
       {adds_all_but_the_rest<float>, adds_all_but_the_rest<double>, "sizes "},
       {wrong_from_row_32_on<float>, wrong_from_row_32_on<double>, "sizes "},
       {right_where_aligned<float>, right_where_aligned<double>, "sizes "},
       {writes_its_operand<float>, writes_its_operand<double>, "inputs special values sizes "},
       {loses_nan<float>, loses_nan<double>, "special values sizes "},
+      {never_flat<float>, right<double>, "special values sizes "},
+      {right<float>, never_flat<double>, "special values sizes "},
   };
   for (const Case& each : cases) {
     Replaced replaced;
@@ -317,6 +327,24 @@ TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
   EXPECT_EQ(certificate.properties[1].note, "by the word of these kernels themselves, in f64: cube, cube_backward");
   EXPECT_EQ(asynchronous.properties[1].note, certificate.properties[1].note) << "which run there, too";
   EXPECT_EQ(certify("tanh", kCpu).properties[1].note, "");
+}
+
+TEST(Certify, DtypesInWhichTheCPUHasNoKernelAreNamedAsNotTried) {
+  Context context;
+  TableCopy before;
+  cube_is = {.offered = true};
+  cube_backward_slot.replace(DeviceKind::cpu, DType::f16, nullptr);
+  Certificate certificate = certify("cube", kCpu);
+  before.restore();
+  Certificate whole = certify("cube", kCpu);
+  cube_is = {};
+  auto note_of = [](const Certificate& each) {
+    for (const Certificate::Property& property : each.properties)
+      if (property.name == "special values") return property.note;
+    return std::string("no such property");
+  };
+  EXPECT_EQ(note_of(certificate), "not tried in f16, in which the CPU has no kernel to compare with");
+  EXPECT_EQ(note_of(whole), "");
 }
 
 TEST(Certify, AnInfinityAmongTheExpectedIsComparedAndHidesNothing) {

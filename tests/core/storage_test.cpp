@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <thread>
 
 #include <shardgrad/core/context.h>
@@ -84,6 +87,63 @@ TEST(Storage, AThreadWithoutAContextThatDropsItWaitsForNobodyAndDisturbsNobody) 
   other->synchronize();
   EXPECT_TRUE(ran);
   acc.memory()->free(next, *other);
+}
+
+/// Memory that says when it is given back.
+class ToldMemory final : public Allocator {
+ public:
+  ToldMemory(Device device, std::function<void()> given_back) : Allocator(device), given_back_(std::move(given_back)) {}
+  MemoryBlock allocate(size_t bytes, Stream&) override { return {std::aligned_alloc(64, bytes), bytes}; }
+  void free(MemoryBlock block, Stream& stream) noexcept override {
+    stream.run("free", [self = Ref<ToldMemory>(this), block] { self->discard(block); });
+  }
+  void discard(MemoryBlock block) noexcept override {
+    given_back_();
+    std::free(block.data);
+  }
+
+ private:
+  std::function<void()> given_back_;
+};
+
+// A context that ends waits for its devices; what they write stays until then, also of a device beside the first.
+TEST(Storage, ThatIsDroppedWhileItsContextEndsStaysUntilItsDevicesHaveEnded) {
+  for (Device device : {kAcc, Device{DeviceKind::acc, 1}}) {
+    std::atomic<bool> written{false}, was_written{false};
+    auto context = std::make_unique<Context>();
+    Ref<Allocator> memory = make_ref<ToldMemory>(device, [&] { was_written = written.load(); });
+    Ref<Storage> storage = Storage::make(4096, std::move(memory), {Category::other, 0});
+    std::thread drops;
+    context->backend(device).compute().run("late write", [&, data = storage->data()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::memset(data, 1, 4096);
+      written = true;
+    });
+    drops = std::thread([&storage] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      storage = {};
+    });
+    context.reset();
+    drops.join();
+    EXPECT_TRUE(was_written) << device;
+  }
+}
+
+TEST(Storage, MayBeDroppedByAThreadWhoseScopeOutlivesTheContext) {
+  auto context = std::make_unique<Context>();
+  Ref<Storage> storage = Storage::make(4096, context->backend(kCpu).memory(), {Category::other, 0});
+  std::atomic<bool> entered{false}, ended{false};
+  std::thread other([&] {
+    ContextScope scope(*context);
+    entered = true;
+    while (!ended) std::this_thread::yield();
+    EXPECT_EQ(Context::current(), nullptr);
+    storage = {};
+  });
+  while (!entered) std::this_thread::yield();
+  context.reset();
+  ended = true;
+  other.join();
 }
 
 TEST(Storage, MayBeDroppedByAThreadWithoutAContextWhenItsOwnHasEnded) {

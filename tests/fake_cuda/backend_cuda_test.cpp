@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -576,6 +577,22 @@ TEST_F(BackendCuda, RanksTakeTheGpusInTurn) {
   Context context({.rank = 3, .world_size = 4});
   EXPECT_EQ(context.backend(kCuda).info().name, "pretended GPU");
   EXPECT_EQ(fake_cuda::current_device(), 1);
+}
+
+// Whatever is the first that asks CUDA, for then CUDA reads the variable.
+TEST_F(BackendCuda, EveryStreamGetsAConnectionToTheGpuWhereNobodySaysHowMany) {
+  constexpr const char* variable = "CUDA_DEVICE_MAX_CONNECTIONS";
+  const std::function<void()> first_calls[] = {[] { cuda_device_count(); }, [] { survey_cuda(); },
+                                               [] { Context({.device = kCuda}).backend(kCuda); }};
+  for (const auto& call : first_calls) {
+    unsetenv(variable);
+    call();
+    EXPECT_STREQ(std::getenv(variable), "32");
+    setenv(variable, "1", 1);
+    call();
+    EXPECT_STREQ(std::getenv(variable), "1");
+  }
+  unsetenv(variable);
 }
 
 TEST_F(BackendCuda, AThreadThatWaitsForAGpuUsesNoOther) {

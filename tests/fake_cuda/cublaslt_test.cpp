@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <thread>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/certify/reference/rest.h>
+#include <shardgrad/core/step_graph.h>
 #include <shardgrad/kernels/cuda/library.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -205,6 +207,37 @@ TEST_F(CublasLt, WhereProductsAreTimedTheFastestAlgorithmIsKept) {
     EXPECT_TRUE(product(c, pre, a, a, bias, {false, true, Epilogue::gelu_tanh}))
         << "with what an epilogue writes beside";
     EXPECT_EQ(fake_cuda::last_algorithm(), 2);
+  })
+      .join();
+  fake_cuda::milliseconds_of_algorithms() = {};
+  unsetenv("SHARDGRAD_GEMM");
+}
+
+// Timing waits, which no captured step may: it has what the library takes to be the fastest.
+TEST_F(CublasLt, NothingIsTimedInAStepThatIsCaptured) {
+  setenv("SHARDGRAD_GEMM", "timed", 1);
+  fake_cuda::milliseconds_of_algorithms() = {40, 60, 0, 80, 30};
+  std::thread([&] {  // algorithms are kept per thread
+    Context context({.device = device});
+    Stream& stream = context.backend(device).compute();
+    Tensor a = zeros({8, 8}), c = zeros({8, 8});
+    auto multiply = [&] {
+      stream.run("matmul", [&] {
+        EXPECT_TRUE(gpu::library_product({1, stream.native()}, c.out(), {}, a.in(), a.in(), {}, {}));
+      });
+    };
+    bool multiplies = false;
+    StepGraph step([&] {
+      if (multiplies) multiply();
+      return Tensor();
+    });
+    step(), step();
+    multiplies = true;
+    step();
+    EXPECT_TRUE(step.is_captured());
+    EXPECT_EQ(fake_cuda::last_algorithm(), 0);
+    multiply();
+    EXPECT_EQ(fake_cuda::last_algorithm(), 2) << "the first product outside is timed";
   })
       .join();
   fake_cuda::milliseconds_of_algorithms() = {};

@@ -24,6 +24,10 @@ enum cudaError_t {
   cudaErrorMisalignedAddress = 716,
   cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
@@ -35,9 +39,14 @@ struct cudaDeviceProp {
 namespace fake_cuda {
 struct Stream;
 struct Event;
+struct Graph;
+struct ReadyGraph;
 }  // namespace fake_cuda
 using cudaStream_t = fake_cuda::Stream*;
 using cudaEvent_t = fake_cuda::Event*;
+using cudaGraph_t = fake_cuda::Graph*;
+using cudaGraphExec_t = fake_cuda::ReadyGraph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1;
 
@@ -69,4 +78,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);

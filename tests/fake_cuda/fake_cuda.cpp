@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fake_cuda {
@@ -22,7 +23,17 @@ namespace fake_cuda {
 static std::atomic<cudaError_t> sticky{cudaSuccess};
 static thread_local int chosen_device = 0;
 
+// What was captured, in the order of the calls, which keeps that of the streams.
+struct Graph {
+  std::vector<std::function<void()>> work;
+  std::set<Stream*> streams, unjoined;
+};
+struct ReadyGraph {
+  std::vector<std::function<void()>> work;
+};
+
 struct Stream {
+  Graph* graph = nullptr;  // that its work goes to
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> pending;
@@ -45,6 +56,11 @@ struct Stream {
   }
   uint64_t push(std::function<void()> work) {
     std::lock_guard lock(mutex);
+    if (graph) {
+      graph->work.push_back(std::move(work));
+      graph->unjoined.insert(this);
+      return queued;
+    }
     pending.push_back(std::move(work));
     changed.notify_all();
     return ++queued;
@@ -76,6 +92,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
+  Graph* graph = nullptr;  // that it was captured in
   int gpu = chosen_device;
   std::shared_ptr<std::chrono::steady_clock::time_point> reached;  // of an event with timing
 };
@@ -325,6 +342,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
+  {
+    std::lock_guard lock(state().mutex);
+    ++state().calls["cudaGetDevice"];
+  }
   *device = fake_cuda::chosen_device;
   return cudaSuccess;
 }
@@ -397,6 +418,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (error != cudaSuccess) return error;
   if (!fake_cuda::within_bounds(to, bytes) || !fake_cuda::within_bounds(from, bytes))
     return report(cudaErrorInvalidValue);
+  if (stream->graph && (fake_cuda::is_pageable(to) || fake_cuda::is_pageable(from)))
+    return report(cudaErrorStreamCaptureUnsupported);
   uint64_t copied = stream->push([=] { std::memmove(to, from, bytes), ++fake_cuda::copied(); });
   if (fake_cuda::is_pageable(to)) stream->wait(copied);  // CUDA returns when it is there
   return cudaSuccess;
@@ -427,6 +450,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return enter("cudaStreamDestroy");
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->graph) return report(cudaErrorStreamCaptureUnsupported);
   stream->wait(stream->newest());
   return enter("cudaStreamSynchronize");
 }
@@ -441,7 +465,15 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*call)(void*), void* d
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   cudaError_t error = enter("cudaStreamWaitEvent");
-  if (error != cudaSuccess || !event->stream || event->stream == stream) return error;
+  if (error != cudaSuccess || !event->stream) return error;
+  if (event->graph) {
+    event->graph->unjoined.erase(event->stream);
+    event->graph->streams.insert(stream);
+    stream->graph = event->graph;
+    return cudaSuccess;
+  }
+  if (stream->graph) return report(cudaErrorStreamCaptureIsolation);
+  if (event->stream == stream) return cudaSuccess;
   stream->push([source = event->stream, ticket = event->ticket] { source->wait(ticket); });
   return cudaSuccess;
 }
@@ -463,6 +495,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (event->gpu != stream->gpu) return report(cudaErrorInvalidValue);
   if (event->reached) stream->push([reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
+  event->graph = stream->graph;
   event->stream = stream;
   event->ticket = stream->newest();
   return cudaSuccess;
@@ -474,7 +507,48 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   *milliseconds = std::chrono::duration<float, std::milli>(*end->reached - *begin->reached).count();
   return cudaSuccess;
 }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  cudaError_t error = enter("cudaStreamBeginCapture");
+  if (error != cudaSuccess) return error;
+  stream->graph = new fake_cuda::Graph;
+  stream->graph->streams.insert(stream);
+  ++state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = stream->graph;
+  for (cudaStream_t each : (*graph)->streams) each->graph = nullptr;
+  (*graph)->unjoined.erase(stream);
+  cudaError_t error = enter("cudaStreamEndCapture");
+  if (error == cudaSuccess && !(*graph)->unjoined.empty()) error = report(cudaErrorStreamCaptureUnjoined);
+  if (error != cudaSuccess) cudaGraphDestroy(std::exchange(*graph, nullptr));
+  return error;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
+  cudaError_t error = enter("cudaGraphInstantiate");
+  if (error != cudaSuccess) return error;
+  *ready = new fake_cuda::ReadyGraph{graph->work};
+  ++state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream) {
+  cudaError_t error = enter("cudaGraphLaunch");
+  if (error != cudaSuccess) return error;
+  for (const auto& work : ready->work) stream->push(work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
+  delete ready;
+  --state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  --state().alive;
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->graph) return report(cudaErrorCapturedEvent);
   bool reached = !event->stream || event->stream->reached(event->ticket);  // before the fault that work may have left
   cudaError_t error = enter("cudaEventQuery");
   if (error != cudaSuccess) return error;

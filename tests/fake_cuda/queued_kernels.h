@@ -29,19 +29,24 @@ template <auto& slot, DType dtype, class... Args> void queued(const Launch& how,
   };
   fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), work, memory);
 }
-template <auto& slot, class... Args> bool add(Slot<Args...>&) {
-  slot.add(DeviceKind::cuda, DType::f32, queued<slot, DType::f32, Args...>);
-  slot.add(DeviceKind::cuda, DType::f64, queued<slot, DType::f64, Args...>);
+template <auto& slot, DType... dtypes, class... Args> bool add(Slot<Args...>&) {
+  (slot.add(DeviceKind::cuda, dtypes, queued<slot, dtypes, Args...>), ...);
   return true;
 }
-template <auto&... slots> bool add_all() { return (add<slots>(slots) && ...); }
+template <auto&... slots> bool add_all() { return (add<slots, DType::f32, DType::f64>(slots) && ...); }
+template <auto&... slots> bool add_of_integers() { return (add<slots, DType::i64>(slots) && ...); }
 inline const bool registered =
     add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
             kernels::gelu_tanh, kernels::tanh, kernels::relu_backward, kernels::gelu_tanh_backward,
             kernels::tanh_backward, kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight,
             kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers,
-            kernels::join_values, kernels::clip_scale, kernels::paste>();
+            kernels::join_values, kernels::clip_scale, kernels::paste, kernels::dropout>();
+inline const bool registered_of_text =
+    add_all<kernels::index_select, kernels::index_add, kernels::layer_norm, kernels::layer_norm_backward,
+            kernels::add_layer_norm, kernels::attention, kernels::attention_backward, kernels::cross_entropy,
+            kernels::cross_entropy_backward>() &&
+    add_of_integers<kernels::fill, kernels::cumsum, kernels::affine>();
 
 template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
   Context* owner = Context::current();

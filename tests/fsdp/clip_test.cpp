@@ -1,6 +1,7 @@
 // A step that reads its clip factor where a kernel has left it has the bits of one that is told it, wherever its
 // parameters and gradients are.
 
+#include <shardgrad/core/ledger_history.h>
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/kernels/workspace.h>
@@ -65,6 +66,26 @@ TEST(Clip, WhatANormKeepsIsCountedOnceAndGrowsNoMore) {
     EXPECT_EQ(ledger.current(Category::workspace), workspace);
     grad_power(*sharded);
     EXPECT_EQ(ledger.current(Category::other) - before, kept);
+  });
+}
+
+// Which blocks are joined in which order is found for a step, and kept for those like it.
+TEST(Clip, ANormLikeTheLastOneMakesNoListsAnew) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, world);
+    loss_of(model, 0, 4 * world.rank(), 4 * world.rank() + 4).backward();
+    auto changes_of_lists = [&] {
+      LedgerHistory history(context().ledger(), context().recorder());
+      grad_power(*sharded);
+      return std::ranges::count_if(history.changes(),
+                                   [](const LedgerChange& change) { return change.tag.category == Category::other; });
+    };
+    EXPECT_GT(changes_of_lists(), 0);
+    EXPECT_EQ(changes_of_lists(), 0);
+    model->named_parameters()[0].tensor.set_requires_grad(false);
+    EXPECT_GT(changes_of_lists(), 0) << "of fewer parameters";
+    EXPECT_EQ(changes_of_lists(), 0);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/dlpack.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/optim/ema.h>
+#include <shardgrad/parallel/mesh.h>
 
 #include "tests/fsdp/same_weights.h"
 
@@ -96,6 +97,34 @@ TEST(Leases, ALoadAndEditsAreRefusedOnEveryRankWhereOneHasLentAView) {
       EXPECT_EQ(weights_of(*sharded), before);
     }
     load_full_state_dict(*sharded, state);
+    EXPECT_NE(weights_of(*sharded), before);
+  });
+}
+
+// Copies along another axis of a mesh must not change either, nor change otherwise.
+TEST(Leases, EditsAreRefusedOnTheWholeMeshWhereOneRankHasLentAViewOrEditsItsCopyOtherwise) {
+  dist::run_ranks(4, [](dist::ProcessGroup& world) {
+    parallel::Mesh mesh(world, {{"copy", 2}, {"data", 2}});
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, mesh, "data", kPermanent);
+    auto before = weights_of(*sharded);
+    auto edit_to = [&](float value) {
+      return message_of([&] {
+        SummonFullParams scope(*sharded, true);
+        NoGrad no_grad;
+        for (const NamedParameter& each : model->named_parameters()) fill_(each.tensor, value);
+      });
+    };
+    {
+      gather_chain(model);
+      std::optional<Lease> lease;
+      if (world.rank() == 0) lease.emplace(model->b->weight);
+      EXPECT_TRUE(contains(edit_to(1), "DLPack leases"));
+    }
+    EXPECT_TRUE(contains(edit_to(world.rank() < 2 ? 1.0f : 7.0f), "along another axis of the mesh"));
+    EXPECT_TRUE(contains(edit_to(world.rank() == 3 ? 7.0f : 1.0f), "differently"));
+    EXPECT_EQ(weights_of(*sharded), before);
+    EXPECT_EQ(edit_to(1), "");
     EXPECT_NE(weights_of(*sharded), before);
   });
 }

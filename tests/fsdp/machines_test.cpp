@@ -37,9 +37,12 @@ TEST(Machines, RowsThatCrossMoreMachinesThanNeededAreNamed) {
   EXPECT_EQ(crossing_rows({0, 0, 1, 1}, 2), "");
   EXPECT_EQ(crossing_rows({0, 0, 1, 1, 2, 2, 3, 3}, 4), "") << "a row is larger than a machine";
   EXPECT_EQ(crossing_rows({0, 0, 0, 0}, 2), "");
-  EXPECT_TRUE(contains(crossing_rows({0, 1, 0, 1}, 2), "2 of 2 rows of 2 ranks lie on 2 machines each, not 1"));
+  EXPECT_TRUE(contains(crossing_rows({0, 1, 0, 1}, 2),
+                       "2 of 2 rows of 2 ranks lie on 2 machines each, not 1, so what they gather crosses between "
+                       "machines 1 time, where 0 would do; choose fsdp.shard_ranks"));
   EXPECT_TRUE(contains(crossing_rows({0, 0, 0, 1, 1, 1}, 2), "1 of 3 rows of 2 ranks lie on 2 machines each, not 1"));
-  EXPECT_TRUE(contains(crossing_rows({0, 1, 2, 3, 0, 1, 2, 3}, 4), "lie on 4 machines each, not 2"));
+  EXPECT_TRUE(contains(crossing_rows({0, 1, 2, 3, 0, 1, 2, 3}, 4),
+                       "lie on 4 machines each, not 2, so what they gather crosses between machines 3 times, where 1"));
 }
 
 }  // namespace

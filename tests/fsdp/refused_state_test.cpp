@@ -132,5 +132,71 @@ TEST(RefusedState, OfAnOptimizerMakesNoStateOfFrozenParameters) {
   });
 }
 
+/// Part of a bias of five elements.
+StateSlice part_of_bias(const std::string& name, int64_t begin, const std::vector<float>& values) {
+  return {name, {5}, begin, from_vector(values, {int64_t(values.size())}, {DType::f32, kCpu})};
+}
+
+// One of the values would win, and nobody would know which.
+TEST(RefusedState, PiecesThatOverlapMustHaveTheSameValues) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Flat>();
+    auto sharded = fully_shard(*model, group, {.strategy = Strategy::ddp});  // each rank takes all
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+    auto load = [&](std::vector<StateSlice> pieces) {
+      pieces.push_back(whole("weight", {5, 7}, 3));
+      load_sharded_state_dict(*sharded, pieces);
+    };
+    StateSlice all = part_of_bias("bias", 0, {1, 2, 3, 4, 5});
+    load({all, part_of_bias("bias", 1, {2}), part_of_bias("bias", 3, {4, 5})});
+    auto bias = [&] { return values_of(full_state_dict(*sharded, false).at("bias")); };
+    std::vector<double> before{1, 2, 3, 4, 5};
+    EXPECT_EQ(bias(), before);
+    std::string what = message_of([&] { load({all, part_of_bias("bias", 1, {2}), part_of_bias("bias", 3, {4, 7})}); });
+    EXPECT_TRUE(contains(what, "'bias': element 4 is 5 in one piece and 7 in another, 2 apart")) << what;
+    EXPECT_TRUE(contains(what, "nothing was changed")) << what;
+    EXPECT_EQ(bias(), before);
+
+    std::vector<StateSlice> states{whole("weight.exp_avg", {5, 7}, 3), whole("weight.exp_avg_sq", {5, 7}, 3),
+                                   whole("bias.exp_avg", {5}, 3), whole("bias.exp_avg_sq", {5}, 3),
+                                   part_of_bias("bias.exp_avg_sq", 2, {3, 3, 4})};
+    what = message_of([&] { load_sharded_optim_state_dict(*sharded, optimizer, states); });
+    EXPECT_TRUE(contains(what, "'bias.exp_avg_sq': element 4 is 3 in one piece and 4 in another")) << what;
+    EXPECT_EQ(bytes(Category::optimizer_state), 0);
+  });
+}
+
+// sharded_state_dict sends nothing, so it cannot know.
+TEST(RefusedState, ReplicasThatHaveDriftedAreSeenWhereTheirPiecesAreLoaded) {
+  std::vector<std::vector<StateSlice>> saved(4);
+  dist::run_ranks(4, [&](dist::ProcessGroup& group) {
+    auto first = nn::make<Chain>(), second = nn::make<Chain>();
+    auto from = fully_shard(*first, group, {.strategy = Strategy::hybrid, .shard_ranks = 2});
+    auto to = fully_shard(*second, group, {.strategy = Strategy::ddp});
+    auto load_all = [&] {
+      saved[size_t(group.rank())] = sharded_state_dict(*from);
+      group.barrier();
+      std::vector<StateSlice> all;
+      for (const auto& of_rank : saved) all.insert(all.end(), of_rank.begin(), of_rank.end());
+      std::string what = message_of([&] { load_sharded_state_dict(*to, all); });
+      all.clear();
+      group.barrier();
+      saved[size_t(group.rank())].clear();
+      return what;
+    };
+    EXPECT_EQ(load_all(), "");
+    auto before = values_of(full_state_dict(*to, false).at("b.bias"));
+    const auto& bias = from->index().at("b.bias");
+    Owned own = bias.flat->owned(bias.slice);
+    if (group.rank() >= 2 && own.count > 0) {
+      NoGrad no_grad;
+      fill_(bias.flat->shard().rows(own.at, own.at + 1).detach(), 7);
+    }
+    std::string what = load_all();
+    EXPECT_TRUE(contains(what, "'b.bias': element 0 is ") && contains(what, " in one piece and 7 in another")) << what;
+    EXPECT_EQ(values_of(full_state_dict(*to, false).at("b.bias")), before);
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

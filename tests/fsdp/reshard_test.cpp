@@ -192,7 +192,7 @@ TEST(Reshard, AFrozenParameterIsGatheredFromAllRanksOnce) {
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
     int64_t bytes = bytes_of(*sharded->units()[1]);
     int64_t frozen = int64_t(sharded->units()[1]->flat_params()[0]->full_bytes()), trained = bytes - frozen;
-    ASSERT_FALSE(sharded->units()[1]->flat_params()[0]->trainable());
+    ASSERT_FALSE(sharded->units()[1]->flat_params()[0]->parameters()[0].requires_grad());
     for (int step = 0; step < 3; ++step) {
       context().recorder().clear();
       loss_of(model, step, 0, 4).backward();

@@ -96,8 +96,9 @@ TEST(State, I38_PiecesLoadAtAnyNumberOfRanksAndTheRunGoesOn) {
   std::pair<Whole, Whole> later;
   Checkpoint checkpoint = save_at(3, {}, later);
   for (int world : {1, 2, 3, 4})
-    for (const Config& config : {Config{.strategy = Strategy::ddp, .bucket_bytes = 0},
-                                 Config{.strategy = Strategy::zero1, .bucket_bytes = 0}, Config{}})
+    for (const Config& config :
+         {Config{.strategy = Strategy::ddp, .bucket_bytes = 0}, Config{.strategy = Strategy::zero1, .bucket_bytes = 0},
+          Config{}, Config{.strategy = Strategy::hybrid, .shard_ranks = world == 4 ? 2 : 1}})
       dist::run_ranks(world, [&](dist::ProcessGroup& group) {
         auto model = nn::make<Wide>();
         Training run(model, group, config);
@@ -109,7 +110,7 @@ TEST(State, I38_PiecesLoadAtAnyNumberOfRanksAndTheRunGoesOn) {
             for (size_t i = 0; i < s.values.size() && s.name == name; ++i)
               ASSERT_EQ(values[size_t(s.begin) + i], s.values[i]) << name << " at W=" << world;
         for (int i = 3; i < 6; ++i) step(model, run.optimizer, group, i);
-        if (world == 3) {
+        if (world == 3 && config.strategy != Strategy::hybrid) {  // which adds in another order
           EXPECT_EQ(run.state(), later) << "the run that was not interrupted";
         }
       });

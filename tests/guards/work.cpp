@@ -17,6 +17,7 @@
 #include <shardgrad/dist/transports/transports.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/sgd.h>
 
 using namespace shardgrad;
@@ -111,6 +112,17 @@ static void training_step() {
           }});
 }
 
+// Per half a gradient, of many that are so small that joining them is what it costs: of a whole one 500 instructions
+// more are within what check.py allows.
+static void gradient_norm() {
+  constexpr int kLayers = 12, kGradients = 2 * kLayers;
+  auto model = nn::make<nn::Sequential>();
+  for (int i = 0; i < kLayers; ++i) model->add<nn::Linear>(4, 4);
+  sum(model(ones({2, 4}))).backward();
+  auto parameters = model->named_parameters();
+  report({"gradient_norm", 2 * kGradients, [] {}, [&] { optim::grad_norm(parameters); }});
+}
+
 // Without bytes, so that what surrounds a collective is all that there is.
 static void collectives() {
   auto control = std::make_shared<dist::Control>(dist::make_private_page(2), 0);
@@ -131,7 +143,7 @@ static void collectives() {
 }
 
 // Kernels whose loops were worth something: per row, which the call itself is small beside.
-static void kernels() {
+static void loops() {
   NoGrad no_grad;
   constexpr int kRows = 64;
   Tensor wide = randn({kRows, 256}, "wide"), cube = randn({kRows, 16, 64}, "cube"), y;
@@ -152,6 +164,7 @@ int main() {
   Context context({.threads = 1});
   adds();
   training_step();
-  kernels();
+  gradient_norm();
+  loops();
   collectives();
 }

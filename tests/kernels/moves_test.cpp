@@ -128,18 +128,24 @@ TEST(Moves, GatherAndScatterAddFollowTorch) {
     }
 }
 
+// Additions to rows along dimension 0 may meet anywhere, and one thread makes them; along dimension 1 several do.
 TEST(Moves, LargeIndexedSumsDoNotDependOnThreads) {
-  Shape table{50, 300};
-  Buffer index = Buffer::random({700}, DType::i64, 0, 49, 8), rows = Buffer::random({700, 300}, DType::f32);
   Context context;
-  auto run = [&](auto& slot, const Buffer& at, int threads) {
-    Buffer y(table, DType::f32);
-    kernel_of(slot, DType::f32)(threads, y.poison().out(), rows.in(), at.in(), 0);
-    return y;
-  };
-  EXPECT_TRUE(run(kernels::index_add, index, 1) == run(kernels::index_add, index, 4));
-  Buffer wide = Buffer::random({700, 300}, DType::i64, 0, 49, 9);
-  EXPECT_TRUE(run(kernels::scatter_add, wide, 1) == run(kernels::scatter_add, wide, 4));
+  Buffer index = Buffer::random({700}, DType::i64, 0, 49, 8), wide = Buffer::random({700, 300}, DType::i64, 0, 49, 9);
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Buffer rows = Buffer::random({700, 300}, dtype);
+    auto run = [&](auto& slot, Shape table, const Buffer& at, int dim, int threads) {
+      Buffer y(table, dtype);
+      kernel_of(slot, dtype)(threads, y.poison().out(), rows.in(), at.in(), dim);
+      return y;
+    };
+    auto expect_same = [&](auto& slot, Shape table, const Buffer& at, int dim) {
+      EXPECT_TRUE(run(slot, table, at, dim, 1) == run(slot, table, at, dim, 4)) << slot.name() << dtype << dim;
+    };
+    expect_same(kernels::index_add, {50, 300}, index, 0);
+    expect_same(kernels::scatter_add, {50, 300}, wide, 0);
+    expect_same(kernels::scatter_add, {700, 50}, wide, 1);
+  }
 }
 
 TEST(Moves, SelectionsOfSingleElementsAreCutAnywhere) {
@@ -195,6 +201,18 @@ TEST(Moves, MaxAndMinFindTheFirstOfMany) {
         row.set(70 * (at % 300) + 69, first), row.set(70 * 299 + 69, first);
         expect_most_like_reference(row, {70}, 0, {1});
       }
+}
+
+// Around the lengths at which rows have more threads on a GPU.
+TEST(Moves, MaxAndMinOfRowsOfEveryLengthFindTheFirst) {
+  for (DType dtype : kAll)
+    for (int64_t cols : {31, 32, 33, 127, 128, 129, 1000, 2047, 2048, 2049, 4099}) {
+      Buffer rows = Buffer::random({11, cols}, dtype, 1, 100);
+      for (int64_t r = 0; r < 11; ++r)
+        for (int64_t at : {r * cols / 11, r * cols / 11 + cols / 12})
+          rows.set(r * cols + at, r % 3 == 2 && is_floating(dtype) ? NAN : r % 3 == 0 ? 120 : 0);
+      expect_most_like_reference(rows, {11}, 1, {1});
+    }
 }
 
 TEST(Moves, SumToReducesWhateverWasBroadcast) {

@@ -49,6 +49,29 @@ TEST(RowPacks, LayerNormMatchesTheReferenceAtEveryWidth) {
     }
 }
 
+// Sums of chunks of rows are joined by the launch of dx where there is one, and else by one of their own: of 2 chunks,
+// of more than the threads of a column, of more than are left to dx; with a row of a warp and of a block.
+TEST(RowPacks, WeightsHaveTheSameGradientsWithAndWithoutThatOfX) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{300, widths(dtype)[5]}, {2700, 7}, {16500, 2}}) {
+      SCOPED_TRACE(concat(dtype, shape));
+      Buffer x = Buffer::random(shape, dtype, -1, 3), dy = Buffer::random(shape, dtype, -1, 1, 3), none;
+      Buffer mean = Buffer::random({shape[0]}, statistic(dtype), 0, 1, 4),
+             rstd = Buffer::random({shape[0]}, statistic(dtype), 0.5, 2, 5);
+      std::vector<std::vector<double>> found;
+      for (bool wanted : {true, false}) {
+        Buffer dx(shape, dtype), dweight = Buffer::random({shape[1]}, dtype, -1, 1, 6), dbias = dweight;
+        kernel_of(kernels::layer_norm_backward, dtype)(1, wanted ? dx.out() : OutView{}, dweight.out(1), dbias.out(),
+                                                       dy.in(), x.in(), none.in(), mean.in(), rstd.in());
+        found.push_back(dweight.values());
+        found.push_back(dbias.values());
+      }
+      EXPECT_EQ(found[0], found[2]);
+      EXPECT_EQ(found[1], found[3]);
+    }
+}
+
 // The largest logit comes late, so what was summed before it shrinks.
 TEST(RowPacks, CrossEntropyMatchesTheReferenceAtEveryWidth) {
   for (DType dtype : kFloats)
@@ -127,7 +150,8 @@ std::vector<std::vector<double>> ranges_at(const Buffer& x, const Buffer& old, i
   auto at = [&](const Buffer& buffer) { return Placed(buffer, at_a_pack); };
   DType dtype = x.dtype();
   Placed px = at(x), dropped = at(old), dx = at(old);
-  for (int64_t first : {0, 4, 8}) kernel_of(kernels::dropout, dtype)(1, dropped.out(1), px.in(), {0.3, 5, 6, first});
+  for (int64_t first : {0, 4, 8})
+    kernel_of(kernels::dropout, dtype)(1, dropped.out(1), px.in(), {}, {0.3, 5, 6, first});
   Buffer gated = Buffer::random({x.numel() / width / 2, width}, dtype, -1, 1, 7);
   Placed y = at(gated), dy = at(gated), parts[] = {at(x), at(old), at(x)};
   px.shape = dx.shape = {gated.shape()[0], 2 * width};

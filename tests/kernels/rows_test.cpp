@@ -385,6 +385,12 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(mse), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5);
   expect_like_reference(SG_BOTH(huber_loss), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5, 1);
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+  reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+  expect_like_reference(SG_BOTH(cross_entropy_backward), DType::f32, one(large, DType::f32), {8}, dloss, x, lse, labels,
+                        args);
+  Buffer qkv = Buffer::random({2, 300, 200}, DType::f32), table = Buffer::random({300, 40}, DType::f32, -1);
+  expect_like_reference(SG_BOTH(rope), DType::f32, one(qkv.shape(), DType::f32), {12}, qkv, table, none,
+                        kernels::RopeArgs{.heads = 3});
   using Three = std::array<Buffer, 3>;
   expect_like_reference(SG_BOTH(layer_norm), DType::f32, Three{x, rows, rows}, {24}, x, none, none, 1e-5);
   expect_like_reference(SG_BOTH(rms_norm), DType::f32, std::array<Buffer, 2>{x, rows}, {24}, x, none, 1e-5);

@@ -98,14 +98,25 @@ TEST(Random, DropoutKeepsByPositionOnly) {
     for (double p : {0.0, 0.1, 0.5, 0.7})
       for (int64_t first : {0, 3, 1001})
         for (int64_t n : {0, 1, 70, 1000})
-          expect_like_reference(SG_BOTH(dropout), dtype, one({n}, dtype), {2}, Buffer::random({n}, dtype),
+          expect_like_reference(SG_BOTH(dropout), dtype, one({n}, dtype), {2}, Buffer::random({n}, dtype), Buffer(),
                                 kernels::DropoutArgs{p, 5, 6, first});
+}
+
+TEST(Random, DropoutTakesSeedAndStreamFromTheDevicesMemory) {
+  Context context;
+  for (DType dtype : kFloats) {
+    Buffer x = Buffer::random({100}, dtype), plain({100}, dtype), again({100}, dtype);
+    Buffer drawn = Buffer::of({2}, DType::i64, {5, 6});
+    kernel_of(kernels::dropout, dtype)(1, plain.poison().out(), x.in(), {}, {0.4, 5, 6, 3});
+    kernel_of(kernels::dropout, dtype)(1, again.poison().out(), x.in(), drawn.in(), {0.4, 1, 2, 3});
+    EXPECT_TRUE(plain == again) << dtype;
+  }
 }
 
 TEST(Random, DropoutOfEverythingIsZero) {
   Context context;
   Buffer x = Buffer::random({100}, DType::f32), y({100}, DType::f32);
-  kernel_of(kernels::dropout, DType::f32)(1, y.poison().out(), x.in(), {1.0, 5, 6, 0});
+  kernel_of(kernels::dropout, DType::f32)(1, y.poison().out(), x.in(), {}, {1.0, 5, 6, 0});
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 0);
 }
 
@@ -170,7 +181,7 @@ TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
       Buffer p = Buffer::random({n}, dtype), g = Buffer::random({n}, dtype, -1, 1, 3), none;
       Buffer momentum = Buffer::random({n}, dtype, -1, 1, 4);
       auto step = [](auto ranges, View scale) {
-        const auto& [p, state, copy, g, args] = ranges->front();
+        const auto& [p, state, copy, g, args, numbers] = ranges->front();
         reference::sgd(p, state[0], copy, g, scale, args);
       };
       expect_step(kernels::sgd, step, dtype, n, {p, none, none}, g,
@@ -201,7 +212,7 @@ TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
         kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, 1 - std::pow(0.9, 3), 1 - std::pow(0.999, 3),
                                0.5};
         auto step = [](auto ranges, View scale) {
-          const auto& [range_p, state, copy, grad, how] = ranges->front();
+          const auto& [range_p, state, copy, grad, how, numbers] = ranges->front();
           reference::adam(range_p, state[0], state[1], copy, grad, scale, how);
         };
         for (const Buffer& copy : copies_of(dtype, n))
@@ -292,6 +303,34 @@ TEST(Optimizers, AScaleInTheDevicesMemoryIsAsGoodAsTheHosts) {
     args.grad_scale = 1;
     kernel(1, kernels::one_range(q.out(), {mean_too.out(), square_too.out()}, {}, g.in(), args), scale.in());
     EXPECT_TRUE(p == q && mean == mean_too && square == square_too) << dtype;
+  }
+}
+
+// A step that is run again reads there what is another number in each step; what travels with the call is old.
+TEST(Optimizers, NumbersInTheDevicesMemoryTakeThePlaceOfThoseOfTheCall) {
+  Context context;
+  auto numbers_of = [](const auto& args) {
+    std::vector<double> numbers(size_t(args.kNumbers));
+    args.write(numbers.data());
+    return Buffer::of({args.kNumbers}, DType::f64, numbers);
+  };
+  for (DType dtype : {DType::f32, DType::f64}) {
+    Buffer p = Buffer::random({70}, dtype), mean = Buffer::random({70}, dtype, -1, 1, 4),
+           square = Buffer::random({70}, dtype, 0, 1, 5), g = Buffer::random({70}, dtype, -1, 1, 3);
+    kernels::AdamArgs now{1e-2, 0.9, 0.999, 1e-8, 0.1, true, 0.2, 0.3}, old = now;
+    old.lr = 7, old.bias_correction1 = old.bias_correction2 = 1;
+    kernels::SgdArgs first{0.1, 0.9, 0, 0.01, false, true}, later = first;
+    later.lr = 3, later.first_step = false;
+    auto updated = [&](auto& slot, const auto& args, const Buffer& numbers) {
+      std::vector<Buffer> all{p, mean, square};
+      auto ranges = kernels::one_range(all[0].out(), {all[1].out(), all[2].out()}, {}, g.in(), args);
+      auto range = std::make_shared<std::vector<kernels::UpdateRange<std::decay_t<decltype(args)>>>>(*ranges);
+      range->front().numbers = numbers.in();
+      kernel_of(slot, dtype)(1, range, {});
+      return all;
+    };
+    EXPECT_TRUE(updated(kernels::adam, old, numbers_of(now)) == updated(kernels::adam, now, Buffer())) << dtype;
+    EXPECT_TRUE(updated(kernels::sgd, later, numbers_of(first)) == updated(kernels::sgd, first, Buffer())) << dtype;
   }
 }
 

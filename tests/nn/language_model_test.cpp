@@ -138,21 +138,30 @@ TEST(Gpt2, FlopsAreThoseOfTheProductsAndTheHalfOfAttentionThatIsSeen) {
   EXPECT_EQ(backward.get(), 4 * weights * tokens + 2 * 5 * 12 * 768 * pairs);
 }
 
-TEST(Gpt2, BeginsByTheRecipe) {
+// What a block adds to its input is narrower: 0.02 / √(2 · 8 layers).
+TEST_P(EitherModel, BeginsByTheRecipe) {
   Context context;
-  nn::Gpt2Options options{.vocab_size = 300, .n_positions = 200, .n_embd = 128, .n_layer = 8, .n_head = 4};
-  auto model = nn::make<nn::Gpt2>(options);
+  nn::Gpt2Options gpt2{.vocab_size = 300, .n_positions = 200, .n_embd = 128, .n_layer = 8, .n_head = 4};
+  nn::LlamaOptions llama{.vocab_size = 300, .hidden_size = 128, .intermediate_size = 200, .num_hidden_layers = 8};
+  llama.num_attention_heads = 4, llama.num_key_value_heads = 2;
+  nn::Child<nn::LanguageModel> model = nn::make<nn::Gpt2>(gpt2);
+  if (!is_gpt2) model = nn::make<nn::Llama>(llama);
   model->materialize();
+  int narrow = 0;
   for (const NamedParameter& each : model->named_parameters()) {
     double mean = 0, square = 0, n = double(each.tensor.numel());
     for (double v : doubles(each.tensor)) mean += v / n, square += v * v / n;
-    bool is_bias = each.name.ends_with(".bias"), is_gain = each.tensor.ndim() == 1 && !is_bias;
-    double deviation = each.name.ends_with("c_proj.weight") ? 0.005 : 0.02;  // 0.02 / √(2 · 8)
+    bool is_bias = each.name.ends_with(".bias"), is_gain = each.tensor.ndim() == 1 && !is_bias, ends_block = false;
+    for (const char* name : {".c_proj.weight", ".o_proj.weight", ".down_proj.weight"})
+      ends_block = ends_block || each.name.ends_with(name);
+    double deviation = ends_block ? 0.005 : 0.02;
+    narrow += ends_block;
     if (each.tensor.ndim() == 1)
       EXPECT_TRUE(mean == (is_gain ? 1 : 0) && square == mean) << each.name;
     else
       EXPECT_NEAR(std::sqrt(square), deviation, 0.05 * deviation) << each.name;
   }
+  EXPECT_EQ(narrow, 2 * 8);
 }
 
 // --- the same numbers as the composed form ---------------------------------------------------------------------------

@@ -268,6 +268,9 @@ TEST(Loss, WithoutItsCountIsRefusedOnSeveralRanksWhereItIsRecorded) {
   expect_refused([&] { entropy(x, labels); }, "cross_entropy");
   expect_refused([&] { cross_entropy(x, labels); }, "cross_entropy");
   expect_refused([&] { l1_loss(x, target); }, "l1_loss");
+  expect_refused([&] { huber_loss(x, target); }, "huber_loss");
+  expect_refused([&] { huber_loss(target, x); }, "huber_loss");
+  expect_refused([&] { smooth_l1_loss(x, target); }, "smooth_l1_loss");
   expect_refused([&] { binary_cross_entropy_with_logits(x, target); }, "binary_cross_entropy_with_logits");
   expect_refused([&] { nll_loss(x, labels); }, "nll_loss");
   expect_refused([&] { cross_entropy(x, labels, ClassOptions{.label_smoothing = 0.1}); }, "cross_entropy");

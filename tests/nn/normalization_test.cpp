@@ -45,6 +45,31 @@ TEST(RMSNorm, GradientAgreesWithDifferences) {
   EXPECT_EQ(gradcheck_module(nn::make<nn::RMSNorm>(6, 1e-5, false), {4, 6}), 1u);
 }
 
+// In the blocks of the language models a sum and its norm are one operation, but where hooks are to see the norm alone.
+template <class Norm> void expect_like_with_hooks() {
+  std::vector<Floats> found[2];
+  for (int k : {0, 1}) {
+    Context context;
+    auto norm = nn::make<Norm>(6);
+    norm->materialize();
+    Floats seen;
+    auto look = [&](nn::Module&, std::span<Tensor> in) { seen = in[0].to_vector<float>(); };
+    if (k == 1) norm->add_forward_pre_hook(look);
+    Tensor x = randn({4, 6}, "x").set_requires_grad(), residual = randn({4, 6}, "residual");
+    AddNormResult made = nn::add_and_norm(norm, x, residual);
+    (made.sum + tanh(made.y)).backward(randn({4, 6}, "gradient"));
+    for (const Tensor& each : {made.sum, made.y, x.grad(), Tensor(norm->weight).grad()})
+      found[k].push_back(each.to_vector<float>());
+    EXPECT_EQ(seen, k == 1 ? found[k][0] : Floats());
+  }
+  EXPECT_EQ(found[0], found[1]);
+}
+
+TEST(AddAndNorm, HasTheSameBitsWithAndWithoutHooks) {
+  expect_like_with_hooks<nn::LayerNorm>();
+  expect_like_with_hooks<nn::RMSNorm>();
+}
+
 // --- batch norm ----------------------------------------------------------------------------------------------------
 
 TEST(BatchNorm1d, RunningStatisticsFollowTheirFormulaAndServeEvaluation) {

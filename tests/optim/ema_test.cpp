@@ -115,6 +115,33 @@ TEST(Ema, AFirstUpdateThatFailsLeavesNothingBehind) {
   EXPECT_EQ(values(model->weight), std::vector<double>(6, 4));
 }
 
+struct NotesThatItBegan final : LaunchTrial {
+  bool begun = false;
+  void launched(const Call& call) override {
+    begun = true;
+    call.run(false);
+  }
+};
+
+// What takes no memory once it has begun, cannot end half done for want of it.
+TEST(Ema, ALaterUpdateHasItsMemoryBeforeAnyAverageChanges) {
+  Context context;
+  auto model = nn::make<nn::Sequential>();
+  model->add<nn::Linear>(3, 2).add<nn::Linear>(2, 9);
+  model->materialize();
+  optim::EMA average(model->named_parameters(), 0.5);
+  average.update();
+  int64_t taken = 0;
+  NotesThatItBegan update;
+  context.ledger().on_change([&](Tag, int64_t bytes) {
+    if (update.begun && bytes > 0) taken += bytes;
+  });
+  average.update();
+  context.ledger().on_change(nullptr);
+  EXPECT_TRUE(update.begun);
+  EXPECT_EQ(taken, 0);
+}
+
 /// No memory is left for a copy of the second parameter.
 struct NoRoomForTheSecondCopy final : LaunchTrial {
   explicit NoRoomForTheSecondCopy(Tensor parameter) : second(std::move(parameter)) {}

@@ -58,6 +58,18 @@ TEST(RefusedParts, PartsThatDoNotMakeAWholeAreRefusedOnEveryRank) {
     });
 }
 
+// Behind the back of the other copies: SummonFullParams would compare.
+void fill_shard(fsdp::Sharded& sharded, const std::string& name, double value) {
+  for (fsdp::FlatParam* flat : sharded.flats())
+    for (size_t i = 0; i < flat->slices().size(); ++i) {
+      if (flat->slices()[i].name != name) continue;
+      fsdp::Owned owned = flat->owned(i);
+      flat->before_write();
+      fill_(flat->shard().alias_rows(owned.at, owned.at + owned.count), value);
+      flat->shard_written();
+    }
+}
+
 TEST(RefusedParts, CopiesThatDifferAreRefusedOnEveryRank) {
   const std::string why = "rank 1 and rank 0 hold copies of 'scale";
   for (bool sharded : {true, false})
@@ -70,13 +82,30 @@ TEST(RefusedParts, CopiesThatDifferAreRefusedOnEveryRank) {
           if (slice.name == "scale.exp_avg") fill_(slice.values, 3);
       expect_message(message_of([&] { run.states(); }), why + ".exp_avg' that are not the same");
       if (run.mesh.coordinate("model") == 1) {
-        std::optional<fsdp::SummonFullParams> scope;
-        if (sharded) scope.emplace(*run.sharded, true);
         NoGrad no_grad;
-        fill_(run.model->scale, 3);
+        sharded ? fill_shard(*run.sharded, "scale", 3) : fill_(run.model->scale, 3);
       }
       expect_message(message_of([&] { run.parameters(); }), why + "' that are not the same");
     });
+}
+
+// Beside parameters that are split the copies are compared all the same.
+TEST(RefusedParts, EditsThatMakeCopiesDifferAreRefusedOnEveryRank) {
+  dist::run_ranks(4, [&](ProcessGroup& world) {
+    MeshRun run(world, 2, fsdp::Config{});
+    run.train(0);
+    auto edit_to = [&](double value) {
+      return message_of([&] {
+        fsdp::SummonFullParams scope(*run.sharded, true);
+        NoGrad no_grad;
+        fill_(run.model->scale, value);
+      });
+    };
+    expect_message(edit_to(run.mesh.coordinate("model")), "along another axis of the mesh, edited it differently");
+    EXPECT_EQ(message_of([&] { run.parameters(); }), "") << "and nothing was kept";
+    EXPECT_EQ(edit_to(3), "");
+    EXPECT_EQ(message_of([&] { run.parameters(); }), "");
+  });
 }
 
 TEST(RefusedParts, CopiesThatBeginWithOtherValuesAreRefusedOnEveryRank) {

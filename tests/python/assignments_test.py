@@ -1,4 +1,4 @@
-"""What takes the place of a module's parts: parameters, None, other modules, other forwards; lists that change."""
+"""What takes the place of a module's parts: parameters, buffers, None, other modules, other forwards; lists that change."""
 
 import copy
 import pickle
@@ -168,6 +168,34 @@ def test_a_sharded_module_keeps_its_parts(ranks):
     assert ended.out.count("right") == 2, ended
 
 
+def test_a_buffer_that_is_assigned_gets_the_values():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("run", sg.zeros(2))
+            self.w = nn.Parameter(sg.ones(2))
+            self.cache = None
+
+        def forward(self, x):
+            self.run = self.run * 0.5 + x.mean(0)
+            self.cache = x
+            return x * self.w
+
+    net = Net()
+    net(sg.ones(3, 2))
+    net(sg.ones(3, 2))
+    assert net.run.tolist() == net.state_dict()["run"].tolist() == [1.5, 1.5] and net.cache.shape == (3, 2)
+    with pytest.raises(sg.InputError, match="buffer"):
+        net.run = sg.zeros(3)
+    for trained in (lambda p: setattr(net, "run", p), lambda p: net.register_parameter("run", p)):
+        with pytest.raises(sg.InputError, match="'run' is a buffer of this Net, in whose place a parameter would not be trained"):
+            trained(nn.Parameter(sg.zeros(2)))
+    assert net.run.tolist() == [1.5, 1.5] and [name for name, _ in net.named_parameters()] == ["w"]
+    with pytest.raises(sg.InputError, match="parameter"):
+        net.w = sg.zeros(2)
+    net.w = net.w
+
+
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
@@ -256,3 +284,21 @@ def test_a_forward_that_a_class_of_the_library_is_given_runs():
     finally:
         nn.Linear.forward = before
     assert layer(x).tolist() == model(x).tolist() == y
+
+
+def test_a_forward_of_the_librarys_is_not_replaced_in_silence():
+    layer = nn.Linear(2, 2)
+    with pytest.raises(sg.InputError, match="derive"):
+        layer.forward = lambda x: x
+
+    class Scaled(nn.Linear):
+        def forward(self, x, scale, *, shift=0.):
+            return super().forward(x) * scale + shift
+
+    class Mean(nn.MSELoss):
+        def forward(self, x, target):
+            return super().forward(x, target)
+
+    scaled = Scaled(2, 2)
+    assert scaled(sg.ones(1, 2), 0., shift=3.).tolist() == [[3, 3]]
+    assert Mean()(sg.ones(2), sg.zeros(2)).item() == 1

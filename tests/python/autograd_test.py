@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import shardgrad as sg
+from shardgrad import nn
 
 
 class Cube(sg.Function):
@@ -347,3 +348,125 @@ def test_many_nodes_of_python_are_freed_without_recursion():
         y = Cube.apply(y * 0, 1)
     del y
     gc.collect()
+
+
+def test_a_function_may_give_none_beyond_its_arguments():
+    class Doubled(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * 2, None, None
+
+    class Other(Doubled):
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * 2, dy
+
+    x = sg.ones(2, requires_grad=True)
+    Doubled.apply(x).sum().backward()
+    assert x.grad.tolist() == [2., 2.]
+    with pytest.raises(sg.InputError, match="gave 2 gradients"):
+        Other.apply(x).sum().backward()
+
+
+def test_settings_of_gradients():
+    sg.set_grad_enabled(False)
+    try:
+        assert not sg.is_grad_enabled()
+    finally:
+        sg.set_grad_enabled(True)
+    assert sg.is_grad_enabled()
+    with sg.no_grad():
+        sg.set_grad_enabled(True)
+        assert sg.is_grad_enabled()
+    assert sg.is_grad_enabled()
+    with sg.set_grad_enabled(False):
+        assert not sg.is_grad_enabled()
+    assert sg.is_grad_enabled()
+    for _ in range(3):
+        sg.set_grad_enabled(False)
+    sg.set_grad_enabled(True)
+    assert sg.is_grad_enabled()
+
+    @sg.no_grad
+    def plain():
+        return sg.is_grad_enabled()
+
+    @sg.set_grad_enabled(False)
+    def off():
+        return sg.is_grad_enabled()
+
+    assert not plain() and not off() and sg.is_grad_enabled()
+
+
+def test_a_decorated_generator_keeps_its_setting_to_itself():
+    @sg.no_grad()
+    def steps(n):
+        total = 0
+        for _ in range(n):
+            try:
+                got = yield sg.is_grad_enabled()
+                total += got or 0
+            except KeyError:
+                yield "caught"
+        return total
+
+    run = steps(3)
+    assert next(run) is False and sg.is_grad_enabled()
+    assert run.send(5) is False and run.throw(KeyError()) == "caught" and sg.is_grad_enabled()
+    assert next(run) is False
+    with pytest.raises(StopIteration) as end:
+        run.send(2)
+    assert end.value.value == 7 and sg.is_grad_enabled()
+
+
+def test_a_scope_left_on_another_thread_is_harmless(alone):
+    alone("""
+        import threading
+        import shardgrad as sg
+        sg.ones(1)
+        scope = sg.no_grad()
+        thread = threading.Thread(target=scope.__enter__)
+        thread.start()
+        thread.join()
+        scope._entered.pop().close()
+        assert sg.is_grad_enabled()
+    """)
+
+
+def test_saved_tensors_keep_their_places_and_say_when_they_are_gone():
+    kept = []
+
+    class Two(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, None)
+            kept.append(ctx)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            x, nothing = ctx.saved_tensors
+            assert nothing is None
+            return dy
+
+    Two.apply(sg.ones(1, requires_grad=True)).backward()
+    with pytest.raises(sg.InputError, match="freed"):
+        kept[0].saved_tensors
+
+
+def test_recompute_across_a_switch_of_mode_is_refused():
+    class Net(nn.Module):
+        def forward(self, x):
+            return (x * (2.0 if self.training else 3.0)).exp()
+
+    net = Net()
+    nn.recompute(net)
+    x = sg.ones(1, requires_grad=True)
+    y = net(x)
+    net.eval()
+    with pytest.raises(sg.InputError, match="train"):
+        y.backward()

@@ -321,3 +321,9 @@ def test_what_shares_memory_says_so():
     assert x.tolist() == [[1, 1], [0, 0]]
     for name in "diagonal", "unbind":
         assert all("cop" in function.__nb_signature__[0][1] for function in (getattr(sg, name), getattr(sg.Tensor, name)))
+
+
+def test_cosine_similarity_is_finite_where_a_norm_overflows():
+    x = sg.full((1, 4), 40000., dtype=sg.float16).requires_grad_()
+    cosine = F.cosine_similarity(x, sg.ones(1, 4, dtype=sg.float16))
+    assert cosine.tolist() == [0.0]

@@ -261,6 +261,13 @@ def test_a_walk_over_a_dataset_ends():
     assert [index for index, _ in Subset(Squares(9), [7, 2])] == [7, 2]
 
 
+def test_loaders_take_pytorchs_order_of_arguments():
+    loader = sg.utils.data.DataLoader(list(range(10)), 1, False, None, [[0, 1], [2]])
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2]]
+    with pytest.raises(sg.InputError, match="num_samples 3 of no samples"):
+        sg.utils.data.RandomSampler([], num_samples=3)
+
+
 # --- more datasets and samplers -----------------------------------------------------------------------------------------
 
 def test_datasets_one_after_another():

@@ -231,3 +231,84 @@ def test_what_another_thread_drops_is_not_used_again_while_a_device_still_writes
         print("ok")
     """)
     assert said.stdout == "ok\n"
+
+
+def test_threads_that_go_on_at_the_end_are_harmless(alone):
+    alone("""
+        import threading, time
+        import shardgrad as sg
+        sg.ones(1)
+        def work():
+            x = sg.ones(200, 200)
+            while True:
+                (x @ x).sum()
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.5)
+    """)
+
+
+def test_threads_that_go_on_after_a_jobs_end_are_harmless(ranks):
+    ended = ranks(2, """
+        import threading, time
+        import shardgrad as sg
+        world = sg.dist.init()
+        sg.ones(1)
+        def work():
+            x = sg.ones(100, 100)
+            while True:
+                (x @ x).sum()
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.5)
+        x = sg.ones(1)
+        world.all_reduce(x)
+    """)
+    assert "killed" not in ended.err, ended
+
+
+def test_a_thread_is_refused_after_finish(alone):
+    found = alone("""
+        import threading
+        import shardgrad as sg
+        sg.ones(1)
+        go, done = threading.Event(), threading.Event()
+        def work():
+            kept = sg.ones(3)
+            done.set()
+            go.wait()
+            try:
+                kept + 1
+            except sg.InputError as error:
+                print("refused:", error)
+        thread = threading.Thread(target=work)
+        thread.start()
+        done.wait()
+        sg.dist.finish()
+        go.set()
+        thread.join()
+    """)
+    assert "refused: the job has ended" in found.stdout
+
+
+def test_a_fork_of_a_process_that_computes_is_refused_and_ends(ranks, alone):
+    program = """
+        import os, sys
+        import shardgrad as sg
+        {init}
+        x = sg.ones(300, 300)
+        x @ x
+        pid = os.fork()
+        if pid == 0:
+            try:
+                x @ x
+            except sg.InputError as error:
+                print(f"refused: {{error}}\\n", end="")
+            sys.stdout.flush()
+            sys.exit(7)
+        print(f"child {{os.waitpid(pid, 0)[1] >> 8}}\\n", end="")
+    """
+    found = alone(program.format(init=""))
+    assert "child 7" in found.stdout and "is a fork of one that has computed" in found.stdout
+    ended = ranks(2, program.format(init="sg.dist.init()"), timeout=60)
+    assert ended.out.count("child 7") == 2 and ended.out.count("is a fork of") == 2, ended

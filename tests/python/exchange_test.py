@@ -122,3 +122,17 @@ def test_torch_if_it_is_here():
     assert x[0, 0].item() == 1
     y = sg.from_dlpack(torch.ones(3, dtype=torch.bfloat16))
     assert y.dtype == sg.bfloat16 and y.tolist() == [1, 1, 1]
+
+
+def test_refused_arrays_leak_nothing():
+    import resource
+
+    def refuse():
+        for _ in range(20000):
+            with pytest.raises(sg.InputError):
+                sg.from_numpy(np.zeros(2, np.complex64))
+
+    refuse()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refuse()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1500

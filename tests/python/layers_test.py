@@ -230,3 +230,10 @@ def test_sequences_are_padded():
     for wrong in (lambda: nn.utils.rnn.pad_sequence([]), lambda: nn.utils.rnn.pad_sequence([a], padding_side="up")):
         with pytest.raises(sg.InputError, match="pad_sequence"):
             wrong()
+
+
+@pytest.mark.parametrize("function", [F.mish, F.hardswish, F.selu])
+@pytest.mark.parametrize("dtype", [sg.uint8, sg.int32, sg.int64])
+def test_activations_with_fractions_refuse_integers(function, dtype):
+    with pytest.raises(sg.InputError):
+        function(sg.ones(2, dtype=dtype))

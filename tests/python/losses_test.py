@@ -1,4 +1,4 @@
-"""Losses of logits that are sure of themselves."""
+"""Losses of logits that are sure of themselves, and of no samples."""
 
 import math
 
@@ -22,3 +22,9 @@ def test_binary_cross_entropy_with_logits_loses_no_digits(logit, positive):
         loss.backward()
         assert loss.item() == pytest.approx((1 - t) * softplus(logit) + weight * t * softplus(-logit), rel=1e-6, abs=0)
         assert x.grad.item() == pytest.approx((1 - t) / (1 + math.exp(-logit)) - weight * t / (1 + math.exp(logit)), rel=1e-6, abs=0)
+
+
+def test_the_mean_of_no_losses_is_0_whatever_the_count():
+    empty = sg.zeros(0)
+    for loss in F.binary_cross_entropy, F.mse_loss:
+        assert loss(empty, empty, count=0).item() == 0 and loss(empty, empty, count=4).item() == 0

@@ -81,3 +81,56 @@ def test_masked_fill_with_a_tensor_is_differentiable_in_it():
         x.masked_fill(x > 1, sg.ones(2))
     with pytest.raises(sg.InputError, match="masked_fill: the mask .* does not broadcast"):
         sg.zeros(2).masked_fill(x > 1, w)
+
+
+def test_an_integer_that_a_double_holds_is_taken_however_large():
+    x = sg.tensor([1, -1])
+    assert (x * 2**60).tolist() == [2**60, -2**60] and (x + 2**62).tolist() == [2**62 + 1, 2**62 - 1]
+    assert (sg.tensor([5]) + -2**63).tolist() == [5 - 2**63] and x.masked_fill(x > 0, 2**62).tolist() == [2**62, -1]
+    for wrong in (2**53 + 1, -2**53 - 1, 2**63 - 1, 2**62 + 1):
+        with pytest.raises(sg.InputError, match="would be rounded"):
+            x * wrong
+
+
+def test_an_integer_that_no_double_holds_is_rounded_beside_floats_and_refused_beside_integers():
+    big, ones, whole = 2**53 + 1, sg.ones(1), sg.tensor([3])
+    for y in (ones * big, ones.masked_fill(ones > 0, big), sg.full_like(ones, big), sg.full((1,), big, dtype=sg.float32), ones.new_full((1,), big)):
+        assert y.tolist() == [2.**53]
+    for y in (ones, whole):
+        assert y.clamp(0, 2**63 - 1).tolist() == y.tolist()
+    for wrong in (lambda: sg.full_like(whole, big), lambda: whole.masked_fill(whole > 0, big), lambda: whole.clamp(0, big),
+                  lambda: whole.add_(big, alpha=2), lambda: whole.add_(2, alpha=big), lambda: big + whole, lambda: big - whole,
+                  lambda: big * whole, lambda: big % whole, lambda: big // whole, lambda: big**whole):
+        with pytest.raises(sg.InputError, match="would be rounded"):
+            wrong()
+    assert whole.tolist() == [3]
+
+
+def test_numbers_beside_integers_are_not_cut():
+    x = sg.tensor([1, 2])
+    for wrong in (lambda: sg.eq(x, 1.5), lambda: sg.mul(x, 0.5), lambda: sg.add(x, 0.5), lambda: sg.maximum(x, 1.5),
+                  lambda: sg.where(x > 0, 1.5, x), lambda: x.__setitem__(0, 0.5)):
+        with pytest.raises(sg.InputError):
+            wrong()
+    for wrong in (lambda: x * 2.0, lambda: 2.0 * x, lambda: x == 1.0, lambda: x.lt(1.0), lambda: x**2.0, lambda: 2.0**x, lambda: x // 1.0,
+                  lambda: x.add(1.0), lambda: x.add(1, alpha=1.0), lambda: x.add_(1.0), lambda: x.sub_(1, alpha=1.0), lambda: x.clamp(min=1.0),
+                  lambda: sg.where(x > 0, 1.0, x), lambda: sg.arange(5)[x * 1.0], lambda: (x > 1) * 1.0, lambda: x.__imul__(1.0)):
+        with pytest.raises(sg.InputError, match=r"the float [12] beside .* convert it with .to\(float32\)"):
+            wrong()
+    assert x.tolist() == [1, 2] and (x * 2).tolist() == [2, 4] and (x.float() * 2).tolist() == (2.0 * x.float()).tolist() == [2, 4]
+    assert (7 // x).tolist() == [7, 3] and (x // 2).tolist() == [0, 1] and (2**x).tolist() == [2, 4] and (5 % x).tolist() == [0, 1]
+    x[0] = 2.0
+    x.fill_(3.0)
+    assert x.tolist() == [3, 3]
+    x.copy_(sg.tensor([1, 2]))
+    big = 2**53 + 1
+    for wrong in (lambda: x + big, lambda: x == big, lambda: sg.full((1,), big, dtype=sg.int64), lambda: x.fill_(big),
+                  lambda: x.__setitem__(0, big), lambda: sg.arange(2**53, 2**53 + 3)):
+        with pytest.raises(sg.InputError, match="2\\^53"):
+            wrong()
+    assert (x + 2**53).tolist() == [2**53 + 1, 2**53 + 2]
+
+
+def test_full_has_the_dtype_of_its_number():
+    assert [sg.full((2,), value).dtype for value in (7, 7., True)] == [sg.int64, sg.float32, sg.uint8]
+    assert sg.full((2,), True).tolist() == [1, 1] and sg.full((2,), 7).tolist() == [7, 7] and sg.full((1,), 1, dtype=sg.float16).dtype == sg.float16

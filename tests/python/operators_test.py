@@ -1,9 +1,12 @@
-"""Changes in place, and comparisons within a tolerance."""
+"""Changes in place, comparisons within a tolerance, and what operators refuse."""
 
 import math
 
+import numpy as np
 import pytest
 import shardgrad as sg
+
+F = sg.nn.functional
 
 
 def test_copy_broadcasts_and_converts_as_pytorchs():
@@ -84,3 +87,60 @@ def test_close_numbers():
     odd = sg.tensor([math.inf, -math.inf, math.nan, 1.])
     assert sg.isclose(odd, odd).tolist() == [1, 1, 0, 1] and odd.isclose(odd, equal_nan=True).tolist() == [1, 1, 1, 1]
     assert sg.isclose(sg.tensor([1., math.inf]), sg.tensor([math.inf, 1.])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name, values", [("add_", 6.), ("sub_", -2.), ("mul_", 8.), ("div_", 0.5), ("__iadd__", 6.),
+                                          ("__isub__", -2.), ("__imul__", 8.), ("__itruediv__", 0.5)])
+def test_changes_in_place_take_other_widths_under_autocast(name, values):
+    for narrow in (sg.bfloat16, sg.float16):
+        for dtype, other in ((narrow, sg.float32), (sg.float32, narrow)):
+            x, y = sg.full((2,), 2., dtype=dtype), sg.full((2,), 4., dtype=other)
+            with pytest.raises(sg.InputError, match="dtypes"):
+                getattr(x, name)(y)
+            with sg.autocast(narrow):
+                assert getattr(x, name)(y) is x
+            assert x.dtype == dtype and x.tolist() == [values] * 2
+    with sg.autocast(sg.bfloat16), pytest.raises(sg.InputError, match="lost"):
+        sg.ones(2).add_(sg.ones(2, dtype=sg.bfloat16, requires_grad=True))
+
+
+def test_methods_in_place_take_alpha_and_refuse_what_they_do_not_know():
+    x = sg.ones(2)
+    assert x.add_(sg.ones(2), alpha=-0.5) is x and x.tolist() == [0.5, 0.5]
+    assert x.sub_(1, alpha=2).tolist() == [-1.5, -1.5] and x.add(sg.ones(2), alpha=3).tolist() == [1.5, 1.5]
+    for wrong in (lambda: x.add_("abc"), lambda: x.add_([1, 2]), lambda: x.mul_(None), lambda: x.add_()):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_smaller_ones():
+    x = sg.tensor([1., 2., 4.])
+    assert x.std(False).item() == x.std(unbiased=False).item() != x.std().item()
+    with pytest.raises(sg.InputError, match="no such dimension"):
+        sg.ones(2, 2).permute(2**32, 1)
+    for norm in (lambda w: w.norm(dim=0), lambda w: w.norm(3)):
+        w = sg.zeros(3, requires_grad=True)
+        norm(w).sum().backward()
+        assert w.grad.tolist() == [0, 0, 0]
+    w = sg.tensor([3., 4.], requires_grad=True)
+    w.norm(dim=0).backward()
+    assert np.allclose(w.grad.tolist(), [0.6, 0.8])
+    for p in (float("nan"), -0.5, 2.):
+        with pytest.raises(sg.InputError):
+            F.dropout(x, p)
+    for reduction in ("sum", "none"):
+        with pytest.raises(sg.InputError, match="count"):
+            F.mse_loss(x, x, reduction=reduction, count=3)
+    with pytest.raises(sg.InputError, match="truths"):
+        sg.tensor([1]) & sg.tensor([2])
+    w = sg.ones(3, requires_grad=True)
+    with pytest.raises(sg.InputError, match="gradient"):
+        sg.zeros(3).copy_(w * 2)
+    with pytest.raises(sg.InputError, match="gradient"):
+        sg.zeros(3).fill_(w.sum())
+    low = sg.tensor(2., requires_grad=True)
+    x.clamp(min=low, max=3).sum().backward()
+    assert x.clamp(low, 3).tolist() == [2, 2, 3] and low.grad.item() == 1.5
+    assert sg.tensor([1, 5]).clamp(max=3).tolist() == [1, 3]
+    with pytest.raises(sg.InputError):
+        sg.dist.world().all_reduce(w * 2)

@@ -135,6 +135,16 @@ def test_a_group_is_as_a_dict():
     assert other["lr"] == 0.25 and list(empty) == ["params", "lr"]
 
 
+def test_a_group_without_parameters_keeps_its_rate():
+    w, = made((2,))
+    optimizer = optim.SGD([{"params": [], "lr": 0.125}, {"params": [w], "lr": 0.5}, {"params": []}], lr=0.25)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.5, 0.25]
+    optimizer.param_groups[0]["lr"] = 0.75
+    assert [group["lr"] for group in optimizer.param_groups] == [0.75, 0.5, 0.25]
+    optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5).step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.375, 0.25, 0.125]
+
+
 def test_an_optimizer_with_groups_is_freed():
     w, = made((2,))
     optimizer = optim.SGD([w])
@@ -235,3 +245,34 @@ def test_a_scaler_unscales_once_for_who_clips():
     assert optim.clip_grad_norm_([w], 1.) == 0 and not scaler.step(optimizer) and w.tolist() == pytest.approx([0.4, 0.2])
     scaler.update()
     assert scaler.scale(sg.ones(1)).item() == 4
+
+
+def test_optimizers_take_a_tensor_as_a_group():
+    w = sg.ones(2, requires_grad=True)
+    optimizer = sg.optim.SGD([{"params": w, "lr": 0.5}], lr=0.1)
+    w.sum().backward()
+    optimizer.step()
+    assert w.tolist() == [0.5, 0.5]
+    with pytest.raises(sg.InputError, match="not 0"):
+        sg.optim.SGD([{"params": w, "lr": 0.5}, {"params": sg.ones(1, requires_grad=True)}], lr=0.)
+    w.data -= 0.5
+    assert w.tolist() == [0, 0]
+    w.data = sg.ones(2)
+    assert w.tolist() == [1, 1]
+
+
+def test_muon_takes_pytorchs_arguments_and_matrices_only():
+    w = sg.eye(3)
+    w.requires_grad_()
+    optimizer = sg.optim.Muon([w], lr=0.5, weight_decay=0., momentum=0., nesterov=False, ns_coefficients=(1.5, -0.5, 0.),
+                              eps=1e-7, ns_steps=30, adjust_lr_fn="match_rms_adamw")
+    (w * sg.eye(3) * 7).sum().backward()
+    optimizer.step()
+    assert abs(w[0, 0].item() - (1 - 0.5 * 0.2 * 3**0.5)) < 1e-5 and abs(w[0, 1].item()) < 1e-5
+    assert sg.optim.Muon([w], adjust_lr_fn=None).lr == 1e-3
+    with pytest.raises(sg.InputError, match="no matrix"):
+        sg.optim.Muon([sg.ones(3, requires_grad=True)])
+    with pytest.raises(sg.InputError, match="none of original, match_rms_adamw, spectral_unclamped"):
+        sg.optim.Muon([w], adjust_lr_fn="adam")
+    with pytest.raises(sg.InputError, match="ns_coefficients"):
+        sg.optim.Muon([w], ns_coefficients=(1., 2.))

@@ -327,7 +327,8 @@ def test_ranks_that_begin_with_other_models_are_refused(ranks):
     assert ranks(2, program).out.count("went on") == 2
 
 
-@pytest.mark.parametrize("loss", ["mse_loss(y, sg.ones(2, 1))", "kl_div(y, sg.ones(2, 1), reduction='batchmean')"])
+@pytest.mark.parametrize("loss", ["mse_loss(y, sg.ones(2, 1))", "kl_div(y, sg.ones(2, 1), reduction='batchmean')",
+                                  "huber_loss(y, sg.ones(2, 1))", "binary_cross_entropy(sg.sigmoid(y), sg.ones(2, 1))"])
 def test_a_loss_without_a_count_is_refused_on_ranks(ranks, loss):
     program = f"""
     import shardgrad as sg
@@ -473,3 +474,27 @@ def test_a_model_alone_needs_no_job():
     assert sharded.group.size == 1 and set(sharded.full_state_dict()) == {"weight", "bias"}
     with pytest.raises(sg.InputError, match="before"):
         sg.dist.init()
+
+
+def test_a_world_in_a_plan_is_the_plans(alone):
+    found = alone("""
+        import shardgrad as sg
+        kept = []
+        def build(group):
+            assert sg.dist.world().size == 8
+            model = sg.nn.Linear(16, 16)
+            sharded = sg.fully_shard(model)
+            kept.append(sharded)
+            return sharded, lambda: model(sg.ones(2, 16)).sum().backward()
+        assert sg.fsdp.plan(8, build).bytes_sent > 0
+        try:
+            kept[0].group
+        except sg.InputError as error:
+            print("refused:", error)
+        for wrong in (lambda group: None, lambda group: (1, 2), lambda group: kept[0]):
+            try:
+                sg.fsdp.plan(2, wrong)
+            except sg.InputError as error:
+                print("refused:", error)
+    """)
+    assert found.stdout.count("refused:") == 4

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import shardgrad as sg
-from shardgrad import optim
+from shardgrad import nn, optim
 from shardgrad.optim.lr_scheduler import (ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LRScheduler, MultiStepLR,
                                           OneCycleLR, PolynomialLR, ReduceLROnPlateau, SequentialLR, StepLR)
 
@@ -311,3 +311,13 @@ def test_what_is_no_cycle(wrong, says):
 
 def test_a_cycle_that_only_rises():
     assert rates(OneCycleLR(made(), 1., 3, pct_start=1, anneal_strategy="linear", div_factor=2), 2) == pytest.approx([0.5, 0.75, 1])
+
+
+def test_milestones_go_up_and_a_refused_scheduler_changes_nothing():
+    optimizer = sg.optim.SGD([nn.Parameter(sg.ones(2))], lr=1.)
+    schedulers = [sg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.) for _ in range(3)]
+    with pytest.raises(sg.InputError, match="do not go up"):
+        sg.optim.lr_scheduler.SequentialLR(optimizer, schedulers, [5, 3])
+    with pytest.raises(sg.InputError):
+        sg.optim.lr_scheduler.OneCycleLR(optimizer, 2., 9, last_epoch=5)
+    assert sg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.).get_last_lr() == [1.]

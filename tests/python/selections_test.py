@@ -121,3 +121,9 @@ def test_the_room_autograd():
     finally:
         sg.autograd.set_detect_anomaly(False)
     backward_of_infinity()
+
+
+def test_a_split_of_nothing_is_one_part_of_nothing():
+    for x, dim in ((sg.ones(0), 0), (sg.ones(2, 0), 1)):
+        part, = x.split(3, dim)
+        assert part.shape == x.shape

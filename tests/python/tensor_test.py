@@ -261,3 +261,38 @@ def test_reductions_go_over_several_dimensions():
     assert (x > 14).any((0, 2)).tolist() == [1, 1, 1] and (x > 14).all(dim=(0, 2), keepdim=True).shape == (1, 3, 1)
     with pytest.raises(sg.InputError, match="twice"):
         x.var((0, 0))
+
+
+def test_fractions_in_lists_stay_fractions():
+    assert sg.tensor([sg.tensor(1.5), sg.tensor(2.5)]).tolist() == [1.5, 2.5]
+    assert sg.tensor([np.array(1.5)]).tolist() == [1.5] and sg.tensor([[np.float32(0.5)]]).tolist() == [[0.5]]
+    assert sg.tensor([sg.tensor(3), np.int32(4)]).dtype == sg.int64
+
+
+def test_a_scalar_may_be_told_its_dimension():
+    x = sg.tensor(3., requires_grad=True)
+    for of in (lambda x, d: x.sum(d), lambda x, d: x.mean(d, keepdim=True), lambda x, d: x.prod(d), lambda x, d: x.amax((d,)), lambda x, d: x.max(d).values,
+               lambda x, d: x.norm(dim=d), lambda x, d: x.norm(3, d), lambda x, d: x.cumsum(d), lambda x, d: x.logsumexp(d),
+               lambda x, d: x.sort(d).values, lambda x, d: x.topk(1, d).values):
+        for dim in 0, -1:
+            y = of(x, dim)
+            assert y.shape == () and y.item() == pytest.approx(3), of
+        x.grad = None
+        y.backward()
+        assert x.grad.item() == pytest.approx(1) and x.grad.shape == ()
+        with pytest.raises(sg.InputError, match="no dimension 1"):
+            of(x, 1)
+    assert x.softmax(0).item() == x.softmax(-1).item() == 1 and x.log_softmax(0).item() == 0 and x.std(0, correction=0).item() == 0
+    assert x.argmax(0).item() == x.max(0).indices.item() == x.argsort(0).item() == 0 and x.any(0).item() == 1 and x.all(-1).shape == ()
+    assert sg.zeros(0, 3).logsumexp(0).tolist() == [-sg.inf] * 3 and sg.tensor([1., 2.]).var(0, correction=2).item() == sg.inf
+
+
+def test_other_lines():
+    assert sg.from_numpy(np.ones((0, 3), np.float32)).shape == (0, 3)
+    x = sg.zeros(3)
+    x[0:2] = [1, 2]
+    x[2] = np.float32(5)
+    assert x.tolist() == [1, 2, 5]
+    y = sg.ones(2, requires_grad=True)
+    sg.checkpoint(lambda a: a.exp(), y, use_reentrant=False).sum().backward()
+    sg.checkpoint(lambda a, name: a.exp(), y, name="mine").sum().backward()

@@ -5,6 +5,7 @@
 
 - .ci/run calls scripts/test and then scripts/test --sanitizers, and fails where one of them does;
 - scripts/test leaves tests out by the labels slow and project only, and its second half has the latter;
+- its summary says of each test that was skipped why, whatever skipped it;
 - every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason;
 - with --all AddressSanitizer sees the slow tests that were written for it.
 """
@@ -23,6 +24,33 @@ NOT_WITH_SANITIZERS = {
 }
 NOT_WITH = {"asan": {}, "tsan": {"kernels": "their threads are OpenMP's, whose barriers gcc's TSan does not see", "train": "starts no threads but its loaders'",
                               "picture": "starts no threads"}}
+
+# As in ctest's log: tests of a program, of one that was told to be brief, and of a script; and what is said of them.
+LOG = """Output:
+[ RUN      ] Meeting.OfThousands
+/home/ada/shardgrad/tests/many_ranks_test.cpp:47: Skipped
+needs 2300 descriptors, of 1024
+[  SKIPPED ] Meeting.OfThousands (0 ms)
+[==========] 2 tests from 1 test suite ran. (3 ms total)
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] Meeting.OfThousands
+<end of output>
+Output:
+/home/ada/shardgrad/tests/convolution_test.cpp:165: Skipped
+which takes minutes
+[==========] 148 tests from 26 test suites ran. (8 ms total)
+[  SKIPPED ] 1 test.
+<end of output>
+Output:
+scripts/two-hosts: Skipped
+needs root, to make network namespaces
+<end of output>
+"""
+SAID = """  skipped: Meeting.OfThousands: needs 2300 descriptors, of 1024
+  skipped: convolution_test.cpp:165: which takes minutes
+  skipped: scripts/two-hosts: needs root, to make network namespaces
+  150 tests of the test programs are in these entries
+"""
 
 
 def calls(root, codes):
@@ -48,6 +76,10 @@ def faults(root):
     for call in ("no,no) run_tests \"$suite\" -LE 'slow|project' ;;", "run_tests build -L project", "run_tests build -L 'slow|project'"):
         if call not in script:
             yield f"scripts/test has no line {call}"
+    inside = re.search(r"^inside='(.*?)'$", script, re.M | re.S)
+    said = subprocess.run(["awk", inside[1]], input=LOG, capture_output=True, text=True).stdout
+    if said != SAID:
+        yield f"scripts/test says of skipped tests:\n{said}instead of\n{SAID}"
     folders = {path.parent.relative_to(root / "tests").parts[0] for path in (root / "tests").rglob("*_test.cpp")}
     for sanitizer, without in NOT_WITH.items():
         built = set(" ".join(re.findall(rf'^ *{sanitizer}_folders="(.*)"', script, re.M)).split()) - {"$asan_folders", "$tsan_folders"}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPUs older than the kernels can use: AUTO builds for the CPU and says why in one line, ON and CHECK refuse in one sentence.
-A toolkit that is too old: AUTO and CHECK say so and go on, ON refuses. NCCL is found as a package and as PyTorch's wheel has
-it, and an old one is not used.
+A toolkit that is too old: AUTO and CHECK say so and go on, ON refuses. NCCL is found as a package, as PyTorch's wheel has it and in
+the wheel itself, and an old one is not used.
 
     cuda_architectures_test.py SOURCE_DIR
 
@@ -9,6 +9,7 @@ cmake/find_cuda.cmake is run by itself, with a pretended nvcc and nvidia-smi; wh
 the real compiler, which a script cannot do, and fails there.
 """
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,8 @@ def configure(folder, mode, capabilities, architectures, toolkit="13.0"):
     return done.returncode, " ".join(done.stdout.split())
 
 
-def find_nccl(folder, mode, version, library):
-    """cmake/find_nccl.cmake where a pretended NCCL lies: (exit code, what it said)."""
+def find_nccl(folder, mode, version, library, where):
+    """cmake/find_nccl.cmake where a pretended NCCL lies in a folder, which these variables lead to: (exit code, what it said)."""
     for name in ("include", "lib"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     if version:
@@ -38,21 +39,36 @@ def find_nccl(folder, mode, version, library):
         (folder / "lib" / library).write_text("")
     script = folder / "find.cmake"
     script.write_text(f'include("{Path(sys.argv[1]) / "cmake/find_nccl.cmake"}")\nmessage(STATUS "found ${{found_nccl}} ${{NCCL_LIBRARY}}")\n')
-    done = subprocess.run(["cmake", f"-DSHARDGRAD_NCCL={mode}", "-DCMAKE_FIND_LIBRARY_PREFIXES=lib", "-DCMAKE_FIND_LIBRARY_SUFFIXES=.so",
-                           "-P", script], env={**os.environ, "NCCL_ROOT": str(folder)}, stdout=subprocess.PIPE,
+    done = subprocess.run([shutil.which("cmake"), f"-DSHARDGRAD_NCCL={mode}", "-DCMAKE_FIND_LIBRARY_PREFIXES=lib",
+                           "-DCMAKE_FIND_LIBRARY_SUFFIXES=.so", "-P", script], env={**os.environ, **where}, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     return done.returncode, " ".join(done.stdout.split())
+
+
+def in_a_wheel(folder):
+    """That of the Python on PATH, on a machine with no other."""
+    wheel, path = folder / "site/nvidia/nccl", folder / "bin"
+    path.mkdir(parents=True)
+    (path / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (path / "python3").chmod(0o755)
+    where = {"NCCL_ROOT": "", "PATH": str(path), "PYTHONPATH": str(folder / "site")}
+    code, text = find_nccl(wheel, "ON", "2.28.9", "libnccl.so.2", where)
+    assert code == 0 and text.endswith(f"shardgrad: NCCL 2.28.9 -- found TRUE {wheel}/lib/libnccl.so.2"), text
+    (wheel / "lib/libnccl.so.2").unlink()
+    code, text = find_nccl(wheel, "AUTO", "", "", where)
+    assert code == 0 and "NCCL FALSE (no nccl.h or no libnccl)" in text, text
 
 
 def nccl(folder):
     for number, library in enumerate(("libnccl.so", "libnccl.so.2")):
         place = folder / f"new{number}"
-        code, text = find_nccl(place, "ON", "2.28.9", library)
+        code, text = find_nccl(place, "ON", "2.28.9", library, {"NCCL_ROOT": str(place)})
         assert code == 0 and text.endswith(f"shardgrad: NCCL 2.28.9 -- found TRUE {place}/lib/{library}"), text
+    where = {"NCCL_ROOT": str(folder / "old")}
     old = "'2.25.1', and 2.26 or newer is needed"
-    code, text = find_nccl(folder / "old", "AUTO", "2.25.1", "libnccl.so")
+    code, text = find_nccl(folder / "old", "AUTO", "2.25.1", "libnccl.so", where)
     assert code == 0 and f"NCCL FALSE (that of {folder}/old/include is {old}): GPUs send by way of host memory" in text, text
-    code, text = find_nccl(folder / "old", "ON", "2.25.1", "libnccl.so")
+    code, text = find_nccl(folder / "old", "ON", "2.25.1", "libnccl.so", where)
     assert code != 0 and old in text and "-DSHARDGRAD_NCCL=OFF" in text, text
 
 
@@ -78,6 +94,7 @@ def main():
             assert says != good and (good or (code == 0) == (mode != "ON")), f"{mode}, toolkit {toolkit}: {code}: {text}"
     with tempfile.TemporaryDirectory() as folder:
         nccl(Path(folder))
+        in_a_wheel(Path(folder) / "of python")
     print("Toolkits and GPUs that are too old are told apart in AUTO, ON and CHECK")
 
 

@@ -5,7 +5,7 @@ for tool in clang-format-14 clang-format; do
   "$tool" --version 2>/dev/null | grep -q 'version 14\.' && found=$tool && break
 done
 if [ -z "${found:-}" ]; then
-  echo "skipped: clang-format 14 is not installed (Debian package clang-format-14)"
+  printf "format: Skipped\nclang-format 14 is not installed (Debian package clang-format-14)\n"
   exit 77
 fi
 folders=$(ls -d shardgrad.h core kernels dist autograd nn optim parallel fsdp certify picture train python docs tests tutorials bench 2>/dev/null)

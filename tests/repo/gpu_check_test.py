@@ -23,6 +23,7 @@ sys.path.insert(0, str(SOURCE / "scripts"))
 import gpu_build  # noqa: E402
 import gpu_check  # noqa: E402
 import gpu_report  # noqa: E402
+import needs  # noqa: E402
 
 # Stands for every program that gpu-check starts. PRETEND=ROLE:fails or ROLE:hangs harms one.
 PRETENDED = r"""#!/bin/sh
@@ -42,9 +43,11 @@ case "$role $*" in
   nvidia-smi*memory.used*) if [ -e killed ]; then echo 503; else echo 500; fi ;;
   nvidia-smi*) echo "pretended, 1.0, 1 MiB, 9.0" ;;
   build*)
-    mkdir -p "$2/bin"
+    mkdir -p "$2/bin" "$2/lib"
+    program=$0
+    [ ! -e tiny ] || { program=$PWD/tiny; cp tiny "$2/lib/libshardgrad.so.0"; }
     while [ "$1" != --target ]; do shift; done
-    for name in "$@" shardgrad dist_probe; do ln -sf "$0" "build/gpu/bin/$name"; done ;;
+    for name in "$@" shardgrad dist_probe; do ln -sf "$program" "build/gpu/bin/$name"; done ;;
   test_*--gtest_list_tests*) printf 'Suite.\n  One\n  Two\n' ;;
   *--tiny) echo '{"name": "add", "value": 1, "unit": "GB/s"}' ;;
   "gpu_bench --device cuda --only bandwidths") printf '%s\n' \
@@ -182,16 +185,37 @@ def all_well(machine):
         expect(any(call.startswith(wanted) for call in calls[:first]), f"'{wanted}' is not among {calls[:first]}")
 
 
-def programs_of_the_bundle_are_taken_where_they_fit(machine):
-    """Nothing is built for the tree and the GPU that they are of, and everything for another."""
+def packed_by_gpu_bundle(machine):
+    """The folder with the programs that `gpu-bundle --for 90` packs, which are a tiny one that does as PRETENDED, and their tree."""
+    pretended = json.dumps(f'. "{machine.bin}/cmake"')
+    source = machine.write(machine.tree / "tiny.cpp", f"""#include <unistd.h>
+int main(int count, char** words) {{
+  const char* all[64] = {{"/bin/sh", "-c", {pretended}}};
+  for (int i = 0; i < count && i < 60; ++i) all[3 + i] = words[i];
+  return execv("/bin/sh", const_cast<char**>(all));
+}}
+""")
+    subprocess.run(["c++", "-g", source, "-o", machine.tree / "tiny"], check=True)
     bundle = machine.tree / "build/bundle"
     bundle.mkdir(parents=True)
-    names = set(gpu_build.PROGRAMS)
-    with tarfile.open(bundle / "programs.tar.xz", "w:xz") as archive:
-        for name in names:
-            archive.add(machine.bin / "cmake", f"bin/{name}")
+    code, text, _ = machine.run(sys.executable, "scripts/gpu_build.py", "build/bundle", "90")
+    expect(code == 0, text)
+    calls = machine.calls()
+    expect(any("-DCMAKE_CUDA_ARCHITECTURES=90" in call for call in calls) and any(call.startswith("build ") for call in calls), calls)
+    with tarfile.open(bundle / "programs.tar.xz") as archive:
+        sizes = {member.name: member.size for member in archive}
+    expect(sizes.keys() == {"lib/libshardgrad.so.0", *(f"bin/{name}" for name in gpu_build.PROGRAMS)}, sizes)
+    expect(max(sizes.values()) < (machine.tree / "tiny").stat().st_size, "not stripped:", sizes)
     tree = machine.run(sys.executable, "-c", "import sys; sys.path.insert(0, 'scripts'); from pathlib import Path; "
                        "import gpu_tree; print(gpu_tree.tree_hash(Path('.')))")[1].strip()
+    said = json.loads((bundle / "programs.json").read_text())
+    expect((said["tree"], said["architecture"]) == (tree, "90"), said, tree)
+    return bundle, tree
+
+
+def programs_of_the_bundle_are_taken_where_they_fit(machine):
+    """Nothing is built for the tree and the GPU that they are of, and everything for another."""
+    bundle, tree = packed_by_gpu_bundle(machine)
     (machine.tree / "linked").symlink_to(machine.tree)  # is no part of it
     for said, built in (({"tree": tree, "architecture": "90"}, False), ({"tree": tree, "architecture": "80"}, True),
                         ({"tree": "another", "architecture": "90"}, True)):
@@ -325,11 +349,11 @@ def every_test_for_a_gpu_is_run():
 
 
 def the_bundle_is_all_that_a_build_needs(folder):
-    """Here as on a machine that has compilers and CUDA, and no other library: what lies under /usr is not looked at."""
+    """Here as on a machine that has compilers and CUDA, and no other library: what lies under /usr is not looked at. Why there is
+    no bundle, where there is none."""
     done = subprocess.run([SOURCE / "scripts/gpu-bundle", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 3:
-        print(f"skipped: {done.stdout.strip()}")
-        return
+        return done.stdout.strip()
     expect(done.returncode == 0, done.stdout)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
     expect(30 < size <= 60, f"the bundle has {size} MiB")
@@ -342,16 +366,20 @@ def the_bundle_is_all_that_a_build_needs(folder):
     for name in ("GTEST_LIBRARY", "ZLIB_LIBRARY_RELEASE", "nlohmann_json_DIR", "CLI11_INCLUDE_DIR"):
         expect(re.search(rf"^{name}:\w+={folder}/", cache, re.MULTILINE), f"{name} is not the bundle's")
     expect((folder / "data/train-images-idx3-ubyte.gz").exists(), "the bundle has no data set")
+    return ""
 
 
 every_test_for_a_gpu_is_run()
 cases = [without_a_gpu, wrong_options, all_well, programs_of_the_bundle_are_taken_where_they_fit, a_second_call_goes_on,
          what_is_of_another_tree_or_gpu_is_not_gone_on_from, what_is_known_is_not_forgotten]
+no_bundle = ""
 if sys.argv[2] == "full":
     cases += [what_fails_is_named, pytorch_that_fails_is_not_our_failure, what_time_does_not_reach_is_no_failure]
     with tempfile.TemporaryDirectory() as folder:
-        the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
+        no_bundle = the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
 for case in cases:
     with tempfile.TemporaryDirectory() as folder:
         case(Machine(Path(folder) / "a tree"))
 print("gpu-check: one sentence without a GPU, and a whole report of a pretended one")
+if no_bundle:
+    needs.skip("a build from the bundle alone", no_bundle)

@@ -6,7 +6,7 @@
 - every id from I01 to I50 and from B01 to B45 has one row;
 - every test that a row names exists and begins with the row's id, perhaps among others;
 - a row without a test gives a reason, and there is no test with its id;
-- every fault case from 1 to 65 has one row, and the tests that the rows name exist;
+- every fault case from 1 to 90 has one row, and the tests that the rows name exist;
 - every option and program of FairScale's, Tango's and Lightning's guides has a row, and the tests that the rows name exist.
 """
 import re

@@ -24,7 +24,7 @@ ORDER = {
 # Rooms within a room: each may include those before it; "" are the files that lie in the room itself.
 WITHIN = {
     "dist": ["os", "bootstrap", "watch", "transports", "group", "launch"],
-    "fsdp": ["setup", "step", "", "state"],
+    "fsdp": ["setup", "offload", "step", "", "state"],
 }
 # Outside headers that only some places may see: a device difference or a file format has one home.
 HOMES = {
@@ -47,6 +47,9 @@ MAY_MAKE_THREADS = ["core/thread."]
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
 # A device branch: `fsdp/` asks what a device is like. kCpu is where states are copied to.
 WHICH_DEVICE = re.compile(r"\b(?:kMeta|kCuda|kSim|kAcc|DeviceKind)\b|[=!]=\s*kCpu\b|\bkCpu\s*[=!]=")
+# The least and the largest of integers are the same in any order; sums of floats are not (docs/kernel-contract.md).
+ATOMIC_SUM = re.compile(r"\batomic(?!Min\b|Max\b)[A-Z]\w*|\bcuda::(?:std::)?atomic")
+SIMULATES_ATOMICS = ["kernels/sim/"]
 # Where ranks write what they do. Those who keep and watch it know its layout; others ask Control, in a .cpp.
 CONTROL_PAGE = "dist/watch/control_page.h"
 # A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
@@ -124,6 +127,7 @@ def faults(root, file):
     anywhere_else = [room + "/" for room in ORDER if room != "fsdp"]
     for pattern, homes, fault in ((ENDS_PROCESS, MAY_END_PROCESS, "a library never ends the process: throw an Error"),
                                   (BARE_THREAD, MAY_MAKE_THREADS, "core/thread.h has the library's threads"),
+                                  (ATOMIC_SUM, SIMULATES_ATOMICS, "atomics add in an order that nobody knows: give each sum one order"),
                                   (WHICH_DEVICE, anywhere_else, "core/device.h says what a device is like")):
         if any(file.as_posix().startswith(home) for home in homes):
             continue

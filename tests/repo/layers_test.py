@@ -10,9 +10,9 @@ PLANTED = {
     "core/a.h": ("#include <vector>\n#include <shardgrad/nn/b.h>\n", "core/a.h:2: <shardgrad/nn/b.h>"),
     "nn/b.h": ("#include <shardgrad/fsdp/c.h>\n", "nn/b.h:1: <shardgrad/fsdp/c.h>"),
     "fsdp/c.h": ("#include <mpi.h>\n", "fsdp/c.h:1: <mpi.h>"),
-    "fsdp/step/j.h": ("#include <shardgrad/fsdp/c.h>\n", "fsdp/step/j.h:1: <shardgrad/fsdp/c.h>: fsdp/step/ may include only setup, step of"),
+    "fsdp/step/j.h": ("#include <shardgrad/fsdp/c.h>\n", "fsdp/step/j.h:1: <shardgrad/fsdp/c.h>: fsdp/step/ may include only setup, offload, step of"),
     "fsdp/k.h": ("#include <shardgrad/fsdp/step/j.h>\n#include <shardgrad/fsdp/state/l.h>\n",
-                 "fsdp/k.h:2: <shardgrad/fsdp/state/l.h>: fsdp/ may include only setup, step, what lies in it of"),
+                 "fsdp/k.h:2: <shardgrad/fsdp/state/l.h>: fsdp/ may include only setup, offload, step, what lies in it of"),
     "fsdp/state/l.h": ("#include <shardgrad/fsdp/c.h>\n", ""),
     "fsdp/new/m.h": ("#include <shardgrad/fsdp/step/j.h>\n", "fsdp/new/m.h:1: <shardgrad/fsdp/step/j.h>: fsdp/new/m.h lies in no room of fsdp/"),
     "dist/os/d.cpp": ('#include "e.h"\n', 'dist/os/d.cpp:1: "e.h"'),
@@ -30,6 +30,8 @@ PLANTED = {
     "fsdp/o.cpp": ("// kMeta\nauto host = x.to(kCpu);\nbool b = x.device() == kCpu;\n", "fsdp/o.cpp:3: core/device.h says what a device is like"),
     "fsdp/setup/p.h": ("bool gpu = device.kind == DeviceKind::cuda;\n", "fsdp/setup/p.h:1: core/device.h says"),
     "train/q.cpp": ("bool gpu = device.kind == DeviceKind::cuda;\n", ""),
+    "kernels/cuda/v.cu": ("// atomicAdd(\natomicMin(&first, i);\natomicAdd(&sum, x);\n", "kernels/cuda/v.cu:3: atomics add in an order"),
+    "kernels/sim/w.h": ("float atomicAdd(float* to, float x);\n", ""),
     "train/g.cpp": ("#include <shardgrad/core/gone.h>\n", "train/g.cpp:1: <shardgrad/core/gone.h>: no such file"),
 }
 

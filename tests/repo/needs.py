@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def skip(what, reason):
-    """Ends the test. scripts/test says the reason, which it finds behind these words."""
+    """Ends the test. scripts/test says the reason, as the last line."""
     print(f"{what}: Skipped\n{reason}")
     sys.exit(77)
 

@@ -162,8 +162,8 @@ def in_python():
         return False
     for file, words in ("docs/checkpoints.md", "safe_open"), ("README.md", "pictures.npy"), ("docs/own-data.md", "flats.npy"):
         made = Path(words).read_bytes() if words.endswith(".npy") else b""
-        fault = docs.run_python(only(blocks(file, "python", words), words), Path.cwd())
-        assert fault is None, f"{file}: the lines with {words}: {fault}"
+        fault = docs.run_python(only(blocks(file, "python", words), words), Path.cwd(), left_out := [])
+        assert fault is None and not left_out, f"{file}: the lines with {words}: {fault}"
         assert not made or content(Path(words).read_bytes()) == content(made), f"{file}: {words} is not what the table or the pictures are"
     return True
 

@@ -166,9 +166,13 @@ def check_lanes(picture, events):
         assert any(abs(took - max(long, pixel)) <= NEAR * pixel for long in durations[name]), (name, took, durations[name])
 
 
+def pictures_on(page):
+    return [Picture(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
+
+
 def check_pictures(run):
     page, about = (run / "report.html").read_text(), json.loads((run / "about.json").read_text())
-    pictures = [Picture(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
+    pictures = pictures_on(page)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
     steps = [event["args"]["step"] for event in events if re.fullmatch(r"step \d+", event["name"])]

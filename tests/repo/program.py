@@ -5,14 +5,18 @@ perhaps with a number of ranks:
 
     program_trains.py PROGRAM train:3
 """
+import fcntl
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +36,22 @@ def call(words, environment=None, timeout=120):
     run.stderr = run.stderr.replace("\0", "")  # mpirun of Open MPI 5 ends its texts with a zero byte
     run.all = f"$ {' '.join(words)}\n{run.stdout}{run.stderr}[{run.returncode}]"
     return run
+
+
+def on_a_terminal(words, columns, kind="xterm"):
+    """What a program writes to a terminal so wide."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        os.execve(words[0], words, os.environ | {"TERM": kind})
+    text = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            text += chunk
+    except OSError:
+        pass  # the other end is closed
+    assert os.waitpid(pid, 0)[1] == 0, text.decode()
+    return text
 
 
 def each_rank(*words_of_ranks):

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import struct
 import subprocess
 from pathlib import Path
@@ -188,6 +189,56 @@ def hugging_face_folders():
         expect(run.returncode == 2 and run.stderr.startswith(f"shardgrad: cannot write '{file}.tmp': File too large") and not Path(file + ".tmp").exists(), run)
     run = call(export)
     expect(run.returncode == 0 and Path("out/model.safetensors").exists(), run)
+
+
+def generated(*words):
+    """What the program writes of a text, of any bytes."""
+    run = subprocess.run([PROGRAM, "generate", *words], capture_output=True, timeout=120)
+    assert run.returncode == 0 and b"first token after " in run.stderr, (words, run)
+    return run.stdout
+
+
+def pieces_of(*words):
+    """The same piece by piece, as it was written: one packet of a socket for each write."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    program = subprocess.Popen([PROGRAM, "generate", *words], stdout=its.fileno(), stderr=subprocess.DEVNULL)
+    its.close()
+    pieces = list(iter(lambda: ours.recv(1 << 16), b""))
+    assert program.wait(timeout=120) == 0, words
+    return pieces
+
+
+def texts():
+    """A model says what it has learned by heart, from its run and from the folder that is made of that, as it comes; and each option
+    of the draws does what it is for."""
+    Path("a.txt").write_text("A text that is learned by heart.\n" * 40)
+    Path("a.json").write_text(json.dumps({"data": {"name": "text", "path": "a.txt", "length": 48}, "task": {"name": "next_token"}, "name": "run",
+                                          "model": {"name": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": 256},
+                                          "optimizer": {"name": "adamw", "lr": 0.01}, "batch": 4, "epochs": 40}))
+    expect((run := call([PROGRAM, "train", "a.json"])).returncode == 0, run)
+    expect((run := call([PROGRAM, "export", "runs/run", "--hf", "out"])).returncode == 0, run)
+    forty = ["--tokens", "40", "--prompt", "A text"]
+    learned = b"A text that is learned by heart.\nA text that i\n"
+    drawn = {}
+    for folder in "runs/run", "out":
+        assert generated(folder, *forty, "--temperature", "0") == learned, folder
+        assert generated(folder, "--tokens", "26", "--prompt", "A text", "--temperature", "0").count(b"\n") == 1, "as many tokens as it is told"
+        draws = lambda *words: generated(folder, *forty, "--temperature", "8", *words)
+        drawn[folder] = [draws("--seed", "1"), draws("--seed", "2"), draws("--seed", "1", "--top-k", "3")]
+        assert draws("--seed", "1") == drawn[folder][0], "a seed's draws are its own"
+        assert len({learned, *drawn[folder]}) == 4, drawn
+        for option in ["--top-k", "1"], ["--top-p", "0.000001"]:
+            assert draws("--seed", "5", *option) == learned, option
+        for dtype in "bf16", "f16":
+            assert generated(folder, *forty, "--temperature", "0", "--dtype", dtype) == learned, dtype
+        pieces = pieces_of(folder, *forty, "--temperature", "0")
+        assert b"".join(pieces) == learned and len(pieces) > 30, pieces
+    assert drawn["runs/run"] == drawn["out"], drawn
+    Path("prompts.txt").write_text("A text\nlearned\n")
+    assert generated("runs/run", "--prompts", "prompts.txt", "--tokens", "10", "--temperature", "0") == b"A text that is l\n\nlearned by heart.\n"
+    for words, said in [(["out"], "--prompt or --prompts"), (["out", *forty, "--dtype", "f64"], "--dtype"), (["out", "--tokens", "100", "--prompt", "A text"], "100 tokens after a prompt of 6")]:
+        run = call([PROGRAM, "generate", *words])
+        expect(run.returncode == 2 and said in run.stderr and not run.stdout, run)
 
 
 if __name__ == "__main__":

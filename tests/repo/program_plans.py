@@ -29,7 +29,9 @@ def plan(ranks):
     large = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.0001"])
     expect(large.returncode == 0 and len(re.findall(r"(?:ddp|zero[123]) no \(0\.00\d+\)", large.stdout)) == 4, large)
     expect("*" not in large.stdout.split("\n", 1)[1], large)
-    for memory, fits in ("0.0001", "does not fit in 0.0001 GiB\n"), ("1", "\nfits in 1 GiB\n"):
+    counted = " GiB without data and workspace"  # which a run has beside it
+    expect(f"\nfits in 0.01{counted}: ddp yes (" in table.stdout, table)
+    for memory, fits in ("0.0001", f"does not fit in 0.0001{counted}\n"), ("1", f"\nfits in 1{counted}\n"):
         one = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--memory", memory])
         expect(one.returncode == 0 and fits in one.stdout, one)
     # 10 MFLOP and 1 MB in a second: with few ranks computing takes longer, with many ranks sending.
@@ -81,6 +83,12 @@ def plan(ranks):
     expect(many.returncode == 2 and "excludes" in many.stderr, many)
     both = call([PROGRAM, "plan", CONFIG, "--network", "network.json", "--latency", "1"])
     expect(both.returncode == 2 and "excludes" in both.stderr, both)
+    for table in "--compare", "--time":
+        dealt = call([PROGRAM, "plan", CONFIG, *SMALL, table, "--machines", "2"])
+        expect(dealt.returncode == 2 and "--machines" in dealt.stderr and "excludes" in dealt.stderr, dealt)
+    lone, same = (call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "1", *more]) for more in ([], ["--machines", "1"]))
+    memory = [plan.stdout.split("computes ")[0] for plan in (lone, same)]
+    expect(same.returncode == 0 and memory[0] == memory[1], same)
     most = 32 * len(os.sched_getaffinity(0))
     if most < 1024:
         crowd = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--per-machine", str(most + 1)])
@@ -132,24 +140,36 @@ def expect_as_predicted(words, name, environment=None):
         for owner in "data", "workspace", "other":
             part.pop(owner, None)
     assert planned == measured and len(planned) >= 4, f"{name}: planned {planned}, measured {measured}"
-    # All owners together are most in a step, or in an evaluation, which the trace does not have.
+    # All owners together are most in a step, which the trace has, and not in an evaluation, which it has not.
     held, expected = held_in_trace(Path("runs", name, "trace.json"), planned), about["plan"]["peak"] - beside
-    assert held == expected or expected - planned["evaluation"] <= held < expected and planned["evaluation"] > planned["activation"], f"{name}: planned {expected}, measured {held}"
+    assert planned["evaluation"] <= planned["activation"] and held == expected, f"{name}: planned {expected} of {planned}, measured {held}"
     return planned
 
 
+# LLaMA 2's largest, and texts of which a batch has a sample for each of 512 ranks.
+LLAMA = {"name": "llama", "vocab_size": 32000, "max_position_embeddings": 4096, "hidden_size": 8192, "intermediate_size": 28672,
+         "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
+
+
 def large_plans_are_made_at_once():
-    """70e9 parameters, and 200 layers on 1,024 ranks. On two cores of an EPYC these took 0.01, 0.03, 3.4 and 0.03 s."""
-    wide = json.dumps([784, *[100000] * 8, 10])
-    deep = json.dumps([784, *[512] * 200, 10])
-    clip = ["--set", "clip_grad_norm=1"]
-    for layers, words, limit in (wide, ["--ranks", "512"], 1), (wide, ["--ranks", "512", *clip], 1), (wide, ["--compare", *clip], 10), (deep, ["--ranks", "1024"], 1):
+    """70e9 parameters, in few layers and in 80 blocks, and 200 layers on 1,024 ranks; also where a product is timed, as nobody has said how fast
+    the device is. On two cores of an EPYC those of linear layers took 0.01, 0.03, 3.4 and 0.03 s without that."""
+    wide, deep = (["--set", f"model.layers={json.dumps([784, *inner, 10])}"] for inner in ([100000] * 8, [512] * 200))
+    Path("text.txt").write_text("x" * (512 * 512 + 1))
+    Path("llama.json").write_text(json.dumps({"data": {"name": "text", "path": "text.txt", "test": "text.txt", "tokenizer": "bytes", "length": 512},
+                                              "model": LLAMA, "task": {"name": "next_token"}, "batch": 512}))
+    clip, said = ["--set", "clip_grad_norm=1"], ["--tflops", "100"]
+    for name, config, words, limit in [
+            ("wide", [CONFIG, *wide], ["--ranks", "512", *said], 1), ("wide", [CONFIG, *wide], ["--ranks", "512", *clip, *said], 1),
+            ("wide", [CONFIG, *wide], ["--ranks", "512"], 1), ("wide", [CONFIG, *wide], ["--compare", *clip, *said], 10),
+            ("deep", [CONFIG, *deep], ["--ranks", "1024", *said], 1), ("llama", ["llama.json"], ["--ranks", "512", *said], 1),
+            ("llama", ["llama.json"], ["--compare", *said], 10)]:
         begin = time.monotonic()
-        run = call([PROGRAM, "plan", CONFIG, "--set", f"model.layers={layers}", "--tflops", "100", *words])
+        run = call([PROGRAM, "plan", *config, *words])
         took = time.monotonic() - begin
         expect(run.returncode == 0, run)
-        print(f"{took:.2f} s: {' '.join(words)}, {layers.count(',')} layers")
-        assert took < limit, f"{words}: {took:.1f} s"
+        print(f"{took:.2f} s: {name}, {' '.join(words)}")
+        assert took < limit, f"{name}, {words}: {took:.1f} s"
 
 
 def held_in_trace(path, owners):

@@ -6,12 +6,13 @@
 import gzip
 import json
 import os
+import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
-from program import CONFIG, DATA, PROGRAM, ROOT_MAY, SMALL, call, check_run, copies, each_rank, expect, main
+from needs import skip
+from program import CONFIG, DATA, PROGRAM, ROOT_MAY, SMALL, call, check_run, copies, each_rank, expect, main, on_a_terminal
 
 
 def refusals():
@@ -84,7 +85,7 @@ def words_that_are_none():
 
 
 def keys_about_a_word():
-    """Fit the terminal; whoever reads all of them without one gets the table of docs/config.md."""
+    """Fit the terminal, all of them or those about a word; whoever reads all of them without one gets the table of docs/config.md."""
     run = call([PROGRAM, "train", "--keys", "schedule"], {"COLUMNS": "60"})
     lines = run.stdout.splitlines()
     keys = [line.split(" = ")[0] for line in lines if not line.startswith(" ")]
@@ -92,7 +93,12 @@ def keys_about_a_word():
     expect("optimizer.lr" in keys and "batch" not in keys, run)  # its meaning names the schedule
     none = call([PROGRAM, "train", "--keys", "shedule"])
     expect(none.returncode == 2 and "no key has 'shedule' in its name or meaning" in none.stderr, none)
-    expect(call([PROGRAM, "train", "--keys"]).stdout.startswith("| key | default | may be | meaning |\n"), none)
+    table = call([PROGRAM, "train", "--keys"])
+    expect(table.stdout.startswith("| key | default | may be | meaning |\n"), table)
+    lines = on_a_terminal([PROGRAM, "train", "--keys"], 50).decode().splitlines()
+    shown, meanings = [line.split(" = ")[0] for line in lines if not line.startswith(" ")], [line for line in lines if line.startswith(" ")]
+    assert shown == re.findall(r"^\| `(\S+)` \|", table.stdout.split("\n\n")[0], re.M), lines
+    assert 40 < max(map(len, meanings)) < 50, lines
 
 
 def environment_variables_of_no_meaning():
@@ -146,7 +152,7 @@ def without_proc():
     """Ranks find each other through /proc: without it launch says so."""
     hide = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
     if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
-        sys.exit(77)  # needs root
+        skip("ranks without /proc", "needs root, to hide /proc")
     run = call([*hide, PROGRAM, "launch", "-n", "2", "train", CONFIG, *SMALL])
     expect(run.returncode == 3 and "mount -t proc proc /proc" in run.stderr.splitlines()[-1], run)
 

@@ -3,21 +3,17 @@
 
     program_stops.py PROGRAM CASE
 """
-import fcntl
 import gzip
 import json
 import os
-import pty
 import re
 import shlex
 import signal
-import struct
 import subprocess
-import termios
 import time
 from pathlib import Path
 
-from program import CONFIG, DATA, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main
+from program import CONFIG, DATA, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main, on_a_terminal
 
 
 def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
@@ -206,31 +202,20 @@ def check_progress(steps, columns, text):
 
 
 def a_terminal_is_updated_in_place():
-    def on_a_terminal(kind, columns, *front):
-        pid, terminal = pty.fork()
-        if pid == 0:
-            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
-        text = b""
-        try:
-            while chunk := os.read(terminal, 4096):
-                text += chunk
-        except OSError:
-            pass  # the other end is closed
-        assert os.waitpid(pid, 0)[1] == 0, text.decode()
-        return text
+    train = ["train", CONFIG, *SMALL]
     for columns in 80, 60, 30:
-        text = on_a_terminal("xterm", columns).decode()
+        text = on_a_terminal([PROGRAM, *train], columns).decode()
         steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
         check_progress(steps, columns, text)
-    text = on_a_terminal("dumb", 60)
+    text = on_a_terminal([PROGRAM, *train], 60, "dumb")
     assert b"\033" not in text and b"step" in text, text.decode()
     for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
-        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
+        launched = [PROGRAM, "launch", "-n", "2", "--by", by, *train]
+        run = call(launched)
         if run.returncode == 3:  # no MPI
             continue
         check_run(run)
-        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
+        text = on_a_terminal(launched, 50).decode()
         steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
         check_progress(steps, 50, text)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains, draws the run's page, and looks at it.
 
-    run_page.py PROGRAM                 as a parser does: tags in order, no two ids alike, each number one of the run's files,
-                                        and so are what curves, bars and bands are drawn to
+    run_page.py PROGRAM                 as a parser does: tags in order, no two ids alike, each number one of the run's files
+                                        and, in tables, of its row and column, and so are what curves, bars and bands are drawn to
     run_page.py PROGRAM CHROMIUM        as a reader does, on wide and narrow screens, in light and dark: every picture has its
                                         size, nothing is fetched, no console message, no sideways scrolling. Exits 77
                                         where there is no CHROMIUM
@@ -18,6 +18,8 @@ from pathlib import Path
 
 from needs import skip
 from page_pictures import check_pictures
+from page_steps import check_steps
+from page_tables import check_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"meta", "link", "br", "img", "input"}
@@ -166,7 +168,9 @@ def main(program, chromium=None):
         run = make_page(program, folder)
         if chromium is None:
             check_as_a_parser(run)
+            check_tables(run)
             check_pictures(run)
+            check_steps(run)
         else:
             check_as_a_reader(run, chromium, f"{folder}/profile")
 

@@ -47,10 +47,11 @@ __global__ void large_beside_dynamic_kernel(float* y) {
   y[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
-// Rows come in as they lie, and go out as columns.
+// Rows come in as they lie, and go out as columns. The third block forgets the barrier.
 __global__ void transpose_kernel(float* y, const float* x) {
   __shared__ float tile[16][17];
   tile[threadIdx.y][threadIdx.x] = x[threadIdx.y * 16 + threadIdx.x];
+  if (blockIdx.z < 2) __syncthreads();
   y[threadIdx.y * 16 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];  // fault
 }
 
@@ -91,7 +92,7 @@ __global__ void shuffles_in_both_branches_kernel(float* y) {
 
 __global__ void votes_in_both_branches_kernel(float* y) {
   unsigned votes = 0;
-  if (threadIdx.x % 32 < 8) {
+  if (threadIdx.x % 32 < 8 && blockIdx.x == 3) {
     votes = __ballot_sync(kWholeWarp, 1);  // fault
   } else {
     votes = __ballot_sync(kWholeWarp, 0);
@@ -101,9 +102,9 @@ __global__ void votes_in_both_branches_kernel(float* y) {
 
 __global__ void a_local_is_not_set_kernel(float* y, const float* x, int taps) {
   float window[4], sum = 0;
-  for (int i = 0; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];
+  for (int i = 0; i < taps - int(blockIdx.x / 2); ++i) window[i] = x[threadIdx.x + unsigned(i)];
   for (int i = 0; i < 4; ++i) sum += window[i];
-  y[threadIdx.x] = sum;  // fault
+  y[blockIdx.x * 32 + threadIdx.x] = sum;  // fault
 }
 
 __global__ void a_mean_with_a_local_that_is_not_set_kernel(float* y, const float* x, int taps) {
@@ -115,7 +116,7 @@ __global__ void a_mean_with_a_local_that_is_not_set_kernel(float* y, const float
 
 __global__ void a_local_overrun_kernel(float* y, const float* x, int taps) {
   float window[4] = {};
-  for (int i = 0; i < taps; ++i) window[i] = x[threadIdx.x + unsigned(i)];  // fault
+  for (int i = 0; i < taps + int(blockIdx.x); ++i) window[i] = x[threadIdx.x + unsigned(i)];  // fault
   y[threadIdx.x] = window[0] + window[3];
 }
 
@@ -164,8 +165,9 @@ const Faulty kernels[] = {
      }},
     {"transpose_kernel", "(1, 0, 0)", "reads the shared variable 'tile' that thread (0, 1, 0) wrote at sim/faulty.cu:",
      [](float* y, const float* x) {
-       launch<transpose_kernel>(how, {1, dim3(16, 16)}, y, x);
-     }},
+       launch<transpose_kernel>(how, {dim3(1, 1, 3), dim3(16, 16)}, y, x);
+     },
+     "(0, 0, 2)"},
     {"counter_is_never_zero_kernel", "(0, 0, 0)", "updates the shared variable 'count' where nobody in this block has",
      [](float* y, const float*) {
        launch<counter_is_never_zero_kernel>(how, {1, 64}, y);
@@ -184,18 +186,20 @@ const Faulty kernels[] = {
        launch<shuffles_in_both_branches_kernel>(how, {1, 32}, y);
      }},
     {"a_local_is_not_set_kernel", "(0, 0, 0)",
-     "writes to output at byte 0 what a local variable holds that nobody has set",
+     "writes to output at byte 256 what a local variable holds that nobody has set",
      [](float* y, const float* x) {
-       launch<a_local_is_not_set_kernel>(how, {1, 32}, y, x, 3);
-     }},
+       launch<a_local_is_not_set_kernel>(how, {3, 32}, y, x, 4);
+     },
+     "(2, 0, 0)"},
     {"a_mean_with_a_local_that_is_not_set_kernel", "(0, 0, 0)", "what a local variable holds that nobody has set",
      [](float* y, const float* x) {
        launch<a_mean_with_a_local_that_is_not_set_kernel>(how, {1, 32}, y, x, 4);
      }},
     {"a_local_overrun_kernel", "(0, 0, 0)", "uses element 4 of an array 'float",
      [](float* y, const float* x) {
-       launch<a_local_overrun_kernel>(how, {1, 32}, y, x, 5);
-     }},
+       launch<a_local_overrun_kernel>(how, {2, 32}, y, x, 4);
+     },
+     "(1, 0, 0)"},
     {"a_local_underrun_kernel", "(0, 0, 0)", "uses element -1 of an array 'float",
      [](float* y, const float* x) {
        launch<a_local_underrun_kernel>(how, {1, 32}, y, x);
@@ -211,8 +215,9 @@ const Faulty kernels[] = {
      }},
     {"votes_in_both_branches_kernel", "(0, 0, 0)", "lanes that do not come: thread (31, 0, 0) is in a warp operation",
      [](float* y, const float*) {
-       launch<votes_in_both_branches_kernel>(how, {1, 64}, y);
-     }},
+       launch<votes_in_both_branches_kernel>(how, {4, 64}, y);
+     },
+     "(3, 0, 0)"},
 };
 
 }  // namespace

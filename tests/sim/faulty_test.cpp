@@ -20,7 +20,7 @@ void expect_report(const Faulty& faulty, const std::string& source) {
   const float* from = x.in(operands);
   float* to = y.out(operands);
   std::string fault = fault_of([&] { faulty.run(to, from); });
-  std::string begin = std::string("simulator: ") + faulty.kernel + ", block (0, 0, 0), thread " + faulty.thread + ": ";
+  std::string begin = concat("simulator: ", faulty.kernel, ", block ", faulty.block, ", thread ", faulty.thread, ": ");
   EXPECT_THAT(fault, ::testing::StartsWith(begin));
   EXPECT_THAT(fault, HasSubstr(faulty.says));
   EXPECT_THAT(fault + ',', HasSubstr(", at " + fault_line(source, faulty.kernel) + ','));

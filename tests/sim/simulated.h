@@ -21,9 +21,10 @@ namespace shardgrad::test {
 /// A kernel with one fault. It gets 4096 zeros to write, and the numbers 1 to 4096 to read.
 struct Faulty {
   const char* kernel;
-  const char* thread;  ///< in block (0, 0, 0)
+  const char* thread;
   const char* says;
   void (*run)(float* y, const float* x);
+  const char* block = "(0, 0, 0)";
   friend std::ostream& operator<<(std::ostream& out, const Faulty& faulty) { return out << faulty.kernel; }
 };
 std::span<const Faulty> faulty_kernels();  ///< in faulty.cu, where the lines at fault end in the comment "fault"

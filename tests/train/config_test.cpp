@@ -297,9 +297,21 @@ TEST(Config, EveryShardingOptionIsAKeyAndComesBack) {
   EXPECT_EQ(to_json(config).find("bucket_bytes"), std::string::npos) << "unset";
   EXPECT_EQ(config_of(to_json(config), {"fsdp.param_dtype=own"}).fsdp.options.param_dtype, std::nullopt);
   EXPECT_THAT(refusal("{}", {"fsdp.param_dtype=f64"}), HasSubstr("expected one of own, f32, bf16, f16"));
-  EXPECT_THAT(refusal("{}", {"fsdp.prefetch=-1"}), HasSubstr("expected an integer from 0 to 1073741824"));
+  EXPECT_THAT(refusal("{}", {"fsdp.prefetch=-1"}), HasSubstr("expected an integer from 0 to 2147483647"));
   EXPECT_THAT(refusal("{}", {"fsdp.prefetch_bytes=-1"}), HasSubstr("expected an integer 0 or more"));
   EXPECT_THAT(refusal("{}", {"fsdp.move_grads_to_cpu=1"}), HasSubstr("expected true or false"));
+}
+
+TEST(Config, TheLargestIntegersAreTakenAndNoneBeyond) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  Config config = config_of(concat("{\"seed\": ", kLargest, ", \"fsdp\": {\"prefetch_bytes\": ", kLargest, "}}"),
+                            {"fsdp.prefetch=2147483647"});
+  EXPECT_EQ(config.seed, kLargest);
+  EXPECT_EQ(config.fsdp.options.prefetch_bytes, kLargest);
+  EXPECT_EQ(config.fsdp.options.prefetch, std::numeric_limits<int>::max());
+  EXPECT_EQ(to_json(config_of(to_json(config))), to_json(config));
+  EXPECT_THAT(refusal("{}", {"seed=9223372036854775808"}), HasSubstr("seed is 9223372036854775808, expected"));
+  EXPECT_THAT(refusal("{}", {"fsdp.prefetch=2147483648"}), HasSubstr("fsdp.prefetch is 2147483648, expected"));
 }
 
 TEST(Config, SettingsWithoutEffectAreRefused) {

@@ -74,16 +74,26 @@ TEST_F(CheckpointsOnDisk, B29_AtEveryStopTheLastOrTheNewCheckpointIsWhole) {
     fs::create_directory(to);
     for (const char* name : {"latest", "step-1"})
       fs::copy(folder_ / name, to + "/" + name, fs::copy_options::recursive);
+    fs::create_symlink("step-1/model.safetensors", to + "/model.safetensors");
+  };
+  // Whether the link to the newest model is one checkpoint old, which who goes on mends.
+  auto mends_link = [](const std::string& run) {
+    std::string link = run + "/model.safetensors", last = *train::latest_checkpoint(run);
+    bool is_old = !fs::equivalent(link, last + "/model.safetensors");
+    EXPECT_EQ(train::link_model(run, fs::path(last).filename()), "");
+    EXPECT_TRUE(fs::equivalent(link, last + "/model.safetensors"));
+    return is_old;
   };
   copy_run(peace);
   ASSERT_FALSE(save_and_end_before(0, peace));
   expected[2] = read_file(peace + "/step-2/model.safetensors") + read_file(peace + "/step-2/optimizer.safetensors");
   std::map<std::string, std::set<int64_t>> seen;
-  int number = 1;
+  int number = 1, old_links = 0;
   for (;; ++number) {
     std::string run = folder_ / concat("run ", number);
     copy_run(run);
     if (!save_and_end_before(number, run)) break;
+    old_links += mends_link(run);
     for (const char* how : {"", " lost", " torn"}) {
       SCOPED_TRACE(concat("ended before call ", number, how));
       seen[how].insert(step_in(run + how, expected));
@@ -92,6 +102,7 @@ TEST_F(CheckpointsOnDisk, B29_AtEveryStopTheLastOrTheNewCheckpointIsWhole) {
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_GT(number, 30) << "calls";
+  EXPECT_GT(old_links, 0) << "or nothing was to be mended";
   for (const char* how : {"", " lost", " torn"}) EXPECT_EQ(seen[how], (std::set<int64_t>{1, 2})) << how;
 }
 

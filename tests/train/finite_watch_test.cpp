@@ -1,9 +1,14 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include <shardgrad/fsdp/clip.h>
+#include <shardgrad/optim/sgd.h>
 #include <shardgrad/train/finite_watch.h>
 
 #include "checkpoint_files.h"
@@ -33,7 +38,7 @@ std::string said_after(const std::function<void(Trained&, Tensor& loss)>& harm) 
     trained.optimizer->step();
     harm(trained, loss);
     train::FiniteWatch watch(*trained.sharded);
-    watch.after_update(7, loss);
+    watch.keep(7, watch.look(loss));
     std::vector<int64_t> found = world.share<int64_t>({watch.found()}, {"", "test"});
     if (std::ranges::count(found, 0) == 2) return;
     std::string text = watch.explain();
@@ -71,6 +76,32 @@ TEST(FiniteWatch, NamesTheRanksWhoseLossesAreNone) {
               "step 7: the loss of rank 0, 1 is not finite; the first gradient that is not either is that of unit "
               "'last'");
   }
+}
+
+// The device is busy until the host has looked, which would wait for it if anything were to be copied there.
+TEST(FiniteWatch, WaitsForNothingWhereGradientsAreInHostMemory) {
+  auto body = [](dist::ProcessGroup& world) {
+    auto model = nn::make<Net>();
+    auto sharded = fsdp::fully_shard(*model, world, {.strategy = fsdp::Strategy::zero3, .move_params_to_cpu = true});
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+    Tensor loss = mean(model(test::normal({4, 5}, "x")));
+    loss.backward();
+    optimizer.step();
+    sharded->flats().back()->grad().data<float>()[0] = kNaN;
+    std::atomic<bool> looked{false}, waited{false};
+    Stream& compute = context().backend(kAcc).compute();
+    compute.run("busy", [&] {
+      for (int i = 0; i < 5000 && !looked; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      waited = !looked;
+    });
+    train::FiniteWatch watch(*sharded);
+    watch.keep(7, watch.look(loss));
+    looked = true;
+    EXPECT_TRUE(watch.found());
+    EXPECT_FALSE(waited);
+    EXPECT_THAT(watch.explain(), ::testing::StartsWith("step 7: the losses are finite, but the first gradient"));
+  };
+  dist::run_ranks(1, body, {.device = kAcc});
 }
 
 }  // namespace

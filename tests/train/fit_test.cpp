@@ -173,6 +173,39 @@ TEST_F(Fit, KeysOfTheConfigurationAreHeldToTheirRules) {
   EXPECT_EQ(refused([](Config& c) { c.strategy = "FULL_SHARD"; }), "no error");
 }
 
+TEST_F(Fit, TheLargestValuesThatAShardingCanHaveAreTaken) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  train::TrainerOptions chosen = options();
+  chosen.strategy = fsdp::Config{.strategy = fsdp::Strategy::ddp,
+                                 .prefetch = std::numeric_limits<int>::max(),
+                                 .prefetch_bytes = kLargest,
+                                 .bucket_bytes = kLargest};
+  chosen.config.fsdp.wrap = "size";
+  chosen.config.fsdp.wrap_numel = kLargest;
+  train::Trainer trainer(chosen);
+  EXPECT_EQ(trainer.config().fsdp.options.bucket_bytes, kLargest);
+  EXPECT_EQ(trainer.config().fsdp.wrap_numel, kLargest);
+}
+
+TEST_F(Fit, WhatNoConfigurationFileCanSayIsRefusedByName) {
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto refused = [&](const std::function<void(train::TrainerOptions&)>& change) {
+    train::TrainerOptions chosen = options();
+    change(chosen);
+    return error_of([&] { train::Trainer trainer(chosen); });
+  };
+  EXPECT_THAT(refused([](auto& o) { o.gradient_clip_val = kInfinity; }),
+              HasSubstr("gradient_clip_val is inf, expected a finite number"));
+  EXPECT_THAT(refused([](auto& o) { o.config.clip_grad_norm = kInfinity; }), HasSubstr("clip_grad_norm is inf"));
+  EXPECT_THAT(refused([](auto& o) {
+                o.config.optimizer.betas = {0.5, kInfinity};
+              }),
+              HasSubstr("optimizer.betas is [0.5,inf], expected a list of 2"));
+  EXPECT_THAT(refused([](auto& o) { o.default_root_dir = "r\xff"; }), HasSubstr("default_root_dir has a text that is"));
+  EXPECT_THAT(refused([](auto& o) { o.config.name = "r\xff"; }), HasSubstr("name has a text that is no UTF-8"));
+  EXPECT_THAT(refused([](auto& o) { o.config.init_from = "r\xff"; }), HasSubstr("init_from has a text that is"));
+}
+
 // As `shardgrad launch --by local` and torchrun do: each process would train alone.
 TEST_F(Fit, OneOfSeveralProcessesIsRefusedWithoutTheirGroup) {
   for (auto [world, other] : {std::pair("WORLD_SIZE", "RANK"), std::pair("SHARDGRAD_WORLD_SIZE", "SHARDGRAD_JOB_FD")}) {
@@ -443,7 +476,7 @@ struct Alone : Line {
 };
 
 TEST_F(Fit, ALossWithoutTheWholeBatchsCountIsRefusedOnSeveralRanks) {
-  EXPECT_FALSE(refusal<Alone>(options(2)).empty());
+  EXPECT_THAT(refusal<Alone>(options(2)), HasSubstr("needs its count"));
 }
 
 struct Normed : Line {

@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include <shardgrad/train/export_run.h>
 #include <shardgrad/train/hf/component.h>
@@ -100,7 +103,9 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
                              {"gpt2_old", 1},
                              {"llama_grouped", 2},
                              {"llama_head_dim", 3},
-                             {"llama_old", 2}}) {
+                             {"llama_old", 2},
+                             {"gpt2_f16", 2},
+                             {"llama_bf16", 1}}) {
     SCOPED_TRACE(name);
     FolderCopy from(name);
     from.configure("\"eos_token_id\": null", "\"eos_token_id\": 3");
@@ -108,7 +113,7 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
     train::Config config = config_of(from.path());
     EXPECT_EQ(config.init_from, from.path());
     std::string run = train(config, ranks), to = folder_ / name;
-    train::export_run(config, run, to + "/");
+    EXPECT_FALSE(train::export_run(config, run, to + "/").dtypes.too_narrow);
     Context context;
     auto before = contents(from.path()), after = contents(to);
     EXPECT_EQ(after, before);
@@ -118,6 +123,49 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
     EXPECT_EQ(FolderCopy(name).refusal(), "no error");
     train::open_weights(to);
   }
+}
+
+// The dtypes of all tensors of a folder, and what its config.json says.
+std::set<std::string> dtypes_of(const std::string& folder) {
+  std::set<std::string> dtypes;
+  SafetensorsFile file(folder + "/model.safetensors", SafetensorsFile::Access::read);
+  for (const auto& [name, entry] : file.tensors()) dtypes.insert(name_of(entry.spec.dtype));
+  auto config = nlohmann::json::parse(read_file(folder + "/config.json"));
+  EXPECT_EQ(config["dtype"], config["torch_dtype"]);
+  dtypes.insert(config["dtype"]);
+  return dtypes;
+}
+using Names = std::set<std::string>;
+
+// What is learnt in f32 would be rounded by half the bits: that is for the user to ask for.
+TEST_F(HuggingFaceRun, WhatWasLearntIsNotRoundedUnlessItIsAskedFor) {
+  FolderCopy from("llama_bf16");
+  train::Config config = config_of(from.path(), "", 0.01);
+  std::string run = train(config, 2);
+  train::ExportedRun wide = train::export_run(config, run, folder_ / "wide");
+  EXPECT_EQ(wide.dtypes.written, DType::f32);
+  EXPECT_EQ(wide.dtypes.too_narrow, DType::bf16);
+  EXPECT_EQ(dtypes_of(folder_ / "wide"), (Names{"f32", "float32"}));
+  train::ExportedRun narrow = train::export_run(config, run, folder_ / "narrow", DType::bf16);
+  EXPECT_FALSE(narrow.dtypes.too_narrow);
+  EXPECT_EQ(dtypes_of(folder_ / "narrow"), (Names{"bf16", "bfloat16"}));
+  train::export_run(config, run, folder_ / "half", DType::f16);
+  EXPECT_EQ(dtypes_of(folder_ / "half"), (Names{"f16", "float16"}));
+  Context context;
+  SafetensorsFile all(folder_ / "wide/model.safetensors", SafetensorsFile::Access::read);
+  SafetensorsFile rounded(folder_ / "narrow/model.safetensors", SafetensorsFile::Access::read);
+  for (const auto& [name, entry] : all.tensors())
+    EXPECT_EQ(numbers(tensor_in(rounded, name)), numbers(tensor_in(all, name).to(DType::bf16))) << name;
+}
+
+TEST_F(HuggingFaceRun, OfWhatDoesNotChangeTheDtypeMayBeAskedFor) {
+  FolderCopy from("gpt2_f16");
+  train::Config config = config_of(from.path());
+  std::string run = train(config, 1);
+  train::export_run(config, run, folder_ / "wide", DType::f32);
+  EXPECT_EQ(dtypes_of(folder_ / "wide"), (Names{"f32", "float32"}));
+  fs::remove_all(from.path());
+  EXPECT_EQ(train::export_run(config, run, folder_ / "alone").dtypes.written, DType::f32) << "nobody knows what it was";
 }
 
 // A run that goes on may remove it meanwhile.
@@ -230,21 +278,31 @@ TEST_F(HuggingFaceRun, OfAnExportThatFailsNothingIsLeft) {
   train::export_run(config, run, folder_ / "out");
 }
 
-TEST(HuggingFaceExport, ARunWhoseTrainingFailedIsRefused) {
+// What is said of a model one of whose weights is `value`, of which nothing may be left.
+std::string refused_export(double value, std::optional<DType> dtype = {}) {
   Context context;
   TemporaryFolder folder;
   auto options = std::get<nn::Gpt2Options>(train::hf::read_model_config(hugging_face_folder("gpt2")));
   auto model = nn::make<nn::Gpt2>(options);
   model->materialize();
   State state = model->state_dict();
-  state["h.1.mlp.c_proj.weight"] = full(state["h.1.mlp.c_proj.weight"].shape(), NAN);
+  state["h.1.mlp.c_proj.weight"] = full(state["h.1.mlp.c_proj.weight"].shape(), value);
   train::save_safetensors(folder / "model", state);
-  EXPECT_THAT(
-      error_of([&] {
-        train::hf::export_folder(options, {std::make_shared<train::FileWeights>(folder / "model"), ""}, folder / "out");
-      }),
-      HasSubstr("model': tensor 'h.1.mlp.c_proj.weight' holds numbers that are not finite; there is nothing"));
+  train::hf::ExportSource source{std::make_shared<train::FileWeights>(folder / "model"), ""};
+  source.dtype = dtype;
+  std::string why = error_of([&] { train::hf::export_folder(options, source, folder / "out"); });
   for (const char* left : {"out", "out.tmp"}) EXPECT_FALSE(fs::exists(folder / left)) << left;
+  return why;
+}
+
+TEST(HuggingFaceExport, ARunWhoseTrainingFailedIsRefused) {
+  EXPECT_THAT(refused_export(NAN),
+              HasSubstr("model': tensor 'h.1.mlp.c_proj.weight' holds numbers that are not finite; there is nothing"));
+}
+
+TEST(HuggingFaceExport, NumbersThatAreTooLargeForADtypeAreRefused) {
+  EXPECT_THAT(refused_export(1e5, DType::f16),
+              HasSubstr("tensor 'h.1.mlp.c_proj.weight' holds numbers that are too large for f16; export it in bf16"));
 }
 
 TEST_F(HuggingFaceRun, NothingIsOverwrittenAndNothingIsLeftBehind) {

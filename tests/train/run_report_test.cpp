@@ -99,6 +99,8 @@ TEST(RunReport, OnlySettingsThatAreNotTheDefaultsArePrinted) {
   config.optimizer.lr = 0.5;
   config.data.options["dir"] = "\"/mine\"";
   RunReport report(config, out);
+  EXPECT_EQ(out.str(), "") << "a run may be refused yet";
+  report.settings(config);
   EXPECT_EQ(out.str(), "settings that are not the defaults (all are in " + report.folder() +
                            "/config.json):\n"
                            "  name                   \"first\"\n"
@@ -323,8 +325,7 @@ TEST(RunReport, TheLastLineIsTheAgreedOne) {
   std::ostringstream out;
   RunReport report(config_in(folder), out);
   report.on_end({.scores = {{"accuracy", 0.89125}, {"loss", 0.5}}, .steps = 2820, .seconds = 61.26});
-  EXPECT_THAT(out.str(),
-              EndsWith("\ndone: test_accuracy=0.8912 steps=2820 seconds=61.3 run=" + report.folder() + "\n"));
+  EXPECT_EQ(out.str(), "done: test_accuracy=0.8912 steps=2820 seconds=61.3 run=" + report.folder() + "\n");
 }
 
 // Knows how much of its text has been handed on.

@@ -9,6 +9,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/train/checkpoint/finite.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
@@ -47,7 +48,19 @@ Hashes zeros_for(const StateSpecs& specs) {
   return hashes;
 }
 
+constexpr const char* kOfBuffer =
+    " (a buffer, which was finite when the run began: what it is made of has become too large or no number; smaller "
+    "inputs or a smaller optimizer.lr may help)";
+
 }  // namespace
+
+std::set<std::string> finite_buffers(const fsdp::Sharded& sharded) {
+  TagScope owner(Category::other);
+  std::set<std::string> names;
+  for (const NamedParameter& buffer : sharded.saved_buffers())
+    if (!first_not_finite(buffer.tensor.detach().to(kCpu))) names.insert(buffer.name);
+  return names;
+}
 
 // Elements of a tensor that go into a file.
 struct CheckpointSave::Piece {
@@ -55,8 +68,8 @@ struct CheckpointSave::Piece {
   std::string name;
   int64_t first;
   Tensor values;
-  const void* elements;  // of `values`, complete
-  bool must_be_finite;
+  const void* elements;       // of `values`, complete
+  const char* unless_finite;  // what is said of it, beside its name, where it is not finite; null: it need not be
 };
 
 // Writes this rank's pieces into the files, and adds up what they hold.
@@ -72,9 +85,9 @@ class CheckpointSave::Writer {
     (piece.of_model ? model_ : optimizer_).write(piece.name, piece.first, {piece.elements, dtype, count});
     Hashes& hashes = piece.of_model ? save_.manifest_.model : save_.manifest_.optimizer;
     hashes.at(piece.name) += content_hash(piece.elements, dtype, count, piece.first);
-    if (!piece.must_be_finite || !save_.not_finite_.empty()) return;
+    if (!piece.unless_finite || !save_.not_finite_.empty()) return;
     if (int64_t at = first_not_finite(piece.elements, dtype, count); at < count)
-      save_.not_finite_ = concat("element ", piece.first + at, " of '", piece.name, "'");
+      save_.not_finite_ = concat("element ", piece.first + at, " of '", piece.name, "'", piece.unless_finite);
   }
   void keep(Piece piece) { pieces_.push_back(std::move(piece)); }
   void write_kept() {
@@ -163,19 +176,20 @@ void CheckpointSave::visit(TrainingState state, const Buffers& buffers, const St
   std::set<std::string> trained;
   for (const NamedParameter& parameter : state.model.named_parameters())
     if (parameter.tensor.requires_grad()) trained.insert(parameter.name);
-  auto give = [&](bool of_model, const std::string& name, int64_t first, const Tensor& values, bool must_be_finite) {
-    call({of_model, name, first, values, values.in().data, must_be_finite});
+  auto give = [&](bool of_model, const std::string& name, int64_t first, const Tensor& values, const char* unless) {
+    call({of_model, name, first, values, values.in().data, unless});
   };
   fsdp::visit_pieces(state.sharded, [&](const auto& piece) {
-    give(true, piece.name, piece.begin, piece.values, trained.contains(piece.name));
+    give(true, piece.name, piece.begin, piece.values, trained.contains(piece.name) ? "" : nullptr);
   });
   for (optim::Optimizer* optimizer : state.optimizers)
     fsdp::visit_optim_pieces(*optimizer,
-                             [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, true); });
+                             [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, ""); });
   if (world_.rank() != 0) return;
   std::map<std::string, optim::Optimizer::Rates> rates;
   for (const optim::Optimizer* optimizer : state.optimizers) rates.merge(optimizer->rates());
-  for (const auto& [name, buffer] : buffers) give(true, name, 0, buffer.view({buffer.numel()}), false);
+  for (const auto& [name, buffer] : buffers)
+    give(true, name, 0, buffer.view({buffer.numel()}), state.finite_buffers.contains(name) ? kOfBuffer : nullptr);
   std::vector<int64_t> counts;
   std::vector<double> learn;
   for (const auto& [name, count] : steps) {
@@ -184,8 +198,8 @@ void CheckpointSave::visit(TrainingState state, const Buffers& buffers, const St
     learn.insert(learn.end(), {lr, own, ratio});
   }
   if (counts.empty()) return;
-  give(false, kSteps, 0, from_vector(counts, {std::ssize(counts)}, {DType::i64, kCpu}), false);
-  give(false, kRates, 0, from_vector(learn, {std::ssize(learn)}, {DType::f64, kCpu}), true);
+  give(false, kSteps, 0, from_vector(counts, {std::ssize(counts)}, {DType::i64, kCpu}), nullptr);
+  give(false, kRates, 0, from_vector(learn, {std::ssize(learn)}, {DType::f64, kCpu}), "");
 }
 
 std::string CheckpointSave::not_finite() {

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,13 @@ struct TrainingState {
   fsdp::Sharded& sharded;
   SavedOptimizers optimizers;
   SafetensorsFile::Texts notes{};  ///< for the files' metadata
+  /// Buffers that are not saved once they are not finite any more, as finite_buffers gives them. Others may be.
+  std::set<std::string> finite_buffers{};
 };
+
+/// The names of the saved buffers that are finite now, before a run's first step, and so have to stay: running
+/// statistics are among them, a mask of infinities is not.
+std::set<std::string> finite_buffers(const fsdp::Sharded& sharded);
 
 /// The tensors of optimizer.safetensors with the parameters' step counts, and with their Optimizer::Rates, which files
 /// of before do not have.
@@ -74,8 +81,8 @@ class CheckpointSave {
   /// A collective. `run` is the run's folder, the same on all ranks, which must all see it. With How::now this rank's
   /// part is on the disk afterwards, or its failure is known; with How::beside it is copied, and a thread writes it.
   /// Throws Error(input) on every rank when the folder cannot be written, the step is below 0 or what `latest` names
-  /// already, copies of the model are not the same any more, or a trained parameter or its optimizer state is not
-  /// finite.
+  /// already, copies of the model are not the same any more, or a trained parameter, its optimizer state or one of
+  /// the state's finite_buffers is not finite.
   CheckpointSave(const std::string& run, const Config& config, const Reached& reached, TrainingState state, How how);
   /// Of one that was not finished: waits for the thread and removes what was written.
   ~CheckpointSave();

@@ -28,7 +28,7 @@ bool may_change(const std::string& key) {
                                    "eval_every",   "early_stop",       "init_from",
                                    "data.path",    "data.tokenizer",   "data.inputs",
                                    "data.targets", "data.test_inputs", "data.test_targets",
-                                   "data.train",   "data.test"};
+                                   "data.train",   "data.test",        "graph"};
   return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
 }
 

@@ -103,18 +103,6 @@ Last newest_whole(const std::string& run, const std::string& why, bool was_one) 
   return {};
 }
 
-// For other programs. A file system without links goes without.
-std::string link_model(const std::string& run, const std::string& folder) {
-  std::string link = concat(run, "/", kModelFile);
-  std::error_code ignored;
-  if (fs::exists(link, ignored) && !fs::is_symlink(link, ignored))
-    return concat("\n'", link, "' is no link to the newest model: somebody put it there");
-  fs::remove(link + ".tmp", ignored);
-  fs::create_symlink(concat(folder, "/", kModelFile), link + ".tmp", ignored);
-  if (!ignored) fs::rename(link + ".tmp", link, ignored);
-  return "";
-}
-
 std::string remove_old(const std::string& run, int64_t step, Keep keep) {
   std::string best = best_in(run), note;
   int64_t kept = 0;
@@ -216,6 +204,19 @@ void check_free_after(const std::string& run, int64_t step) {
     if (later > step) check_own(run + "/" + step_folder(later));
 }
 
+// A file system without links goes without.
+std::string link_model(const std::string& run, const std::string& folder) {
+  std::string link = concat(run, "/", kModelFile), model = concat(folder, "/", kModelFile);
+  std::error_code ignored;
+  if (fs::exists(link, ignored) && !fs::is_symlink(link, ignored))
+    return concat("'", link, "' is no link to the newest model: somebody put it there");
+  if (fs::read_symlink(link, ignored) == model) return "";
+  fs::remove(link + ".tmp", ignored);
+  fs::create_symlink(model, link + ".tmp", ignored);
+  if (!ignored) fs::rename(link + ".tmp", link, ignored);
+  return "";
+}
+
 void check_keep(Keep keep) {
   SG_CHECK(keep.count >= 1, "keep is ", keep.count,
            ", expected 1 or more: how many checkpoints stay, with the one that is saved");
@@ -232,7 +233,7 @@ std::string commit_checkpoint(const std::string& run, const std::string& unfinis
   sync_path(run);
   if (keep.is_best) replace_file(run + "/best", name + "\n");
   replace_file(run + "/latest", name + "\n");
-  note += link_model(run, name);
+  if (std::string line = link_model(run, name); !line.empty()) note += "\n" + line;
   sync_path(run);
   note += remove_old(run, step, keep);
   remove_unfinished(run);

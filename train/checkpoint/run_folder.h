@@ -83,10 +83,14 @@ struct Keep {
 void check_keep(Keep keep);
 /// Gives the folder `unfinished`, whose files are on the disk, the name step-`step`, lets `latest` (and `best`) name
 /// it, and removes checkpoints that are not to be kept, also later ones, from which the run did not go on, and what
-/// saves that were killed have left. A `best` that named one of this step, which was another, goes with that. Returns
-/// what the user should know, empty if nothing: a best or later ones that were removed, old ones that could not be.
-/// Throws as check_keep does.
+/// saves that were killed have left. A `best` that named one of this step goes with that, unless this is the best, too.
+/// Returns what the user should know, empty if nothing: a best or later ones that were removed, old ones that could not
+/// be. Throws as check_keep does.
 std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
+
+/// Lets the run's link name the model in `folder`, "step-120", as commit_checkpoint does, and as is left to do where a
+/// job was killed within it. Returns what the user should know: that a file of somebody's is in its place.
+std::string link_model(const std::string& run, const std::string& folder);
 
 /// For a run that goes on and keeps the best one, which it may not have done before: lets `best` name the checkpoint of
 /// step `step`, after which `score` was found, the best so far. Returns what the user should know: that it did, or

@@ -78,6 +78,9 @@ std::string cell_of(const train::Offer& offer, const Units& units, const train::
                 fits ? " *" : "");
 }
 
+// A run has its data and the workspaces of kernels beside what a plan counts.
+std::string memory_of(const PlanOptions& options) { return concat(options.memory, " GiB without data and workspace"); }
+
 std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& options) {
   std::string text;
   for (const train::Offer& offer : offers) {
@@ -86,7 +89,7 @@ std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& opt
     text += concat(text.empty() ? "" : ", ", offer.strategy, peak <= options.memory ? " yes (" : " no (",
                    std::setprecision(3), peak, ")");
   }
-  return concat("fits in ", options.memory, " GiB: ", text, " at ", options.ranks,
+  return concat("fits in ", memory_of(options), ": ", text, " at ", options.ranks,
                 options.ranks == 1 ? " rank\n" : " ranks\n");
 }
 
@@ -133,7 +136,10 @@ void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
 
 dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
   dist::PretendedRanks as{device, options.group, {}};
-  if (options.machines == 1 && options.group != "mpi") return {device, "shared_memory", {}};
+  if (options.machines == 1 && options.group != "mpi") {
+    bool alone = options.ranks == 1 && options.group.empty();
+    return {device, alone ? "single" : "shared_memory", {}};
+  }
   if (options.machines > 0 && options.group.empty()) as.group = "two_level";
   bool several = as.group == "two_level";
   SG_CHECK(several == (options.machines > 0),
@@ -157,8 +163,8 @@ fsdp::Plan print_plan(const train::Config& config, const data::Outline& data, co
             << config.strategy << ", batch " << config.batch << ", one step:\n"
             << predicted.table();
   if (options.memory > 0)
-    std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
-              << " GiB\n";
+    std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << memory_of(options)
+              << "\n";
   print_time(predicted, speeds);
   return predicted;
 }
@@ -246,17 +252,18 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
               "what connects the ranks, as SHARDGRAD_GROUP does; unset: what needs no memory to send. Those of "
               "shared_memory gather on the CPU without copying")
           ->check(CLI::IsMember({"shared_memory", "two_level", "mpi"}));
-  command->add_option("--machines", options.machines, "machines that the ranks are dealt to in order")
-      ->check(CLI::Range(1, 4096));
-  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
-      ->excludes(group)
-      ->excludes(measure);
+  CLI::Option* machines =
+      command->add_option("--machines", options.machines, "machines that the ranks are dealt to in order")
+          ->check(CLI::Range(1, 4096));
+  CLI::Option* compare =
+      command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side");
   CLI::Option* memory = number("--memory", options.memory, "GiB that a rank has: say what fits");
   CLI::Option* tflops =
       number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
   CLI::Option* time = add_time(*command, options);
-  for (CLI::Option* other : {group, measure, memory, tflops}) time->excludes(other);
-  time->excludes("--compare");
+  for (CLI::Option* table : {compare, time})
+    for (CLI::Option* other : {group, machines, measure}) table->excludes(other);
+  for (CLI::Option* other : {compare, memory, tflops}) time->excludes(other);
   CLI::Option* network =
       command->add_option("--network", options.network, "a file that says both, see doctor --measure");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time")

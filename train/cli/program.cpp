@@ -132,9 +132,12 @@ void CommandLine::add_uses() {
   CLI::App* predict = add("predict", "What a run's model says of new samples", predict_command);
   predict->add_option("--input", use.input, "raw samples, a .npy file with a row for each")->required();
   predict->add_option("--output", use.output, "a .csv or .npy file")->required();
-  add("export", "Writes a run's model in another program's form", export_command)
-      ->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")
-      ->required();
+  CLI::App* exported = add("export", "Writes a run's model in another program's form", export_command);
+  exported->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")->required();
+  exported
+      ->add_option("--dtype", use.dtype,
+                   "f32, bf16 or f16; by default what the run began with where that loses nothing, else f32")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   CLI::App* hash = app.add_subcommand("hash", "Checks a run's checkpoint and prints its hash");
   hash->add_option("run", file, "a run, or one of its checkpoints")->required()->check(why_no_run);
   hash->callback([this] { chosen = [this] { return hash_command(file); }; });

@@ -24,10 +24,10 @@ void tell_ranks(const std::vector<std::string>& typed);
 std::string line_to_go_on(std::vector<std::string> typed, const train::Config& config, const std::string& name);
 
 /// Of `folder`, a run's or a checkpoint's (named_checkpoint): the run's own `config` is read. `group` unused by
-/// predict.
+/// predict; `dtype` is export's.
 struct UseOptions {
   RunOptions run;
-  std::string folder, input, output;
+  std::string folder, input, output, dtype;
 };
 /// Prints the scores of the last checkpoint.
 int eval_command(const UseOptions& options);

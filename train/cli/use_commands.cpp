@@ -42,8 +42,14 @@ int predict_command(const UseOptions& options) {
 
 int export_command(const UseOptions& options) {
   train::Config config = train::read_config(of_run(options).config, options.run.overrides, *options.run.registry);
-  int64_t step = train::export_run(config, options.folder, options.output);
-  std::cout << "wrote step " << step << " to " << options.output << std::endl;
+  std::optional<DType> dtype;
+  for (DType each : {DType::f32, DType::bf16, DType::f16})
+    if (options.dtype == name_of(each)) dtype = each;
+  auto [step, dtypes] = train::export_run(config, options.folder, options.output, dtype);
+  std::cout << "wrote step " << step << " to " << options.output << " in " << dtypes.written << std::endl;
+  if (dtypes.too_narrow)
+    std::cout << "what the run began with was in " << *dtypes.too_narrow << ", which would round what it has learnt; "
+              << "--dtype " << *dtypes.too_narrow << " does that" << std::endl;
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <shardgrad/train/data/csv_reader.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/nearest.h>
+#include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::data {
 namespace {
@@ -40,6 +41,7 @@ class TableReader {
   void read_row();
   double number(size_t column) const;
   double label();
+  void check_text(size_t column, std::string_view text) const;
   void order_labels();
   template <class... Parts> [[noreturn]] void refuse(const Parts&... parts) const {
     fail("'", options_.path, "', line ", reader_.line(), parts...);
@@ -87,6 +89,7 @@ void TableReader::check_names() const {
     refuse(": the first line must name the columns, and has numbers: '", shortened(names_[0]), "'; add such a line");
   std::map<std::string, size_t> places;
   for (size_t c = 0; c < names_.size(); ++c) {
+    check_text(c, names_[c]);
     if (names_[c].empty()) refuse(": column ", c + 1, " of ", names_.size(), " has no name; give it one");
     auto [first, added] = places.emplace(names_[c], c);
     if (!added)
@@ -130,7 +133,15 @@ double TableReader::number(size_t column) const {
 double TableReader::label() {
   std::string label(reader_[target_]);
   if (label.empty()) refuse(", column '", shortened(names_[target_]), "': the label is empty; fill it in");
+  check_text(target_, label);
   return labels_.emplace(label, double(labels_.size())).first->second;
+}
+
+// Predictions show bytes that are no character as one sign, whatever they are: two texts would look the same.
+void TableReader::check_text(size_t column, std::string_view text) const {
+  if (text::valid_utf8(text) < text.size())
+    refuse(", column ", column + 1, ": '", shortened(text::whole_characters(text)),
+           "' is no UTF-8; save the file in UTF-8");
 }
 
 // Numbers by their value, texts by their bytes.

@@ -228,7 +228,7 @@ TokenIds read_token_ids(const std::string& folder) {
 std::string model_config_text(const ModelOptions& options, DType dtype, const TokenIds& tokens) {
   Json json = std::visit([](const auto& o) { return json_of(o); }, options);
   for (const char* key : kTokenIds) json[key] = tokens.contains(key) ? Json::parse(tokens.at(key)) : Json();
-  json["torch_dtype"] = torch_name(dtype);
+  json["torch_dtype"] = json["dtype"] = torch_name(dtype);  // of transformers 4 and 5
   return json.dump(2) + "\n";
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/core/capture.h>
 #include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/nn/recompute.h>
 #include <shardgrad/train/fit.h>
@@ -23,6 +24,8 @@ Tensor FitTask::loss(const data::Batch& batch) {
   Tensor loss = output.loss("training_step");
   for (auto& [name, value] : output.values)
     if (value.defined()) value = value.detach();
+  if (Capture::current() && module_->ends_batches())
+    refuse_in_capture(concat("on_train_batch_end of module ", module_->type_name()), "leave it out");
   if (has_values(loss.device())) module_->on_train_batch_end(output, batch, batch.step);
   return loss;
 }

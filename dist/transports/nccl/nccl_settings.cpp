@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <shardgrad/core/context.h>
@@ -24,7 +26,6 @@ void let_ranks_share_gpus(int rank) {
                                                           {"NCCL_MNNVL_ENABLE", "0"},
                                                           {"NCCL_NVLS_ENABLE", "0"},
                                                           {"NCCL_CUMEM_HOST_ENABLE", "0"},
-                                                          {"NCCL_RAS_ENABLE", "0"},
                                                           {"NCCL_ALGO", "Ring"},
                                                           {"NCCL_PROTO", "Simple"},
                                                           {"NCCL_MAX_CTAS", "2"}};
@@ -36,14 +37,16 @@ bool sharing_allowed() { return environment_flag(kShareGpuChoice); }
 }  // namespace
 
 std::string shared_gpus(Bootstrap& bootstrap) {
-  std::string mine = concat(bootstrap.node_rank(), "/", context().backend(kCuda).info().address);
-  std::vector<std::string> all = bootstrap.exchange(mine);
-  for (size_t a = 0; a < all.size(); ++a)
-    for (size_t b = a + 1; b < all.size(); ++b)
-      if (all[a] == all[b])
-        return concat("ranks ", a, " and ", b, " share GPU ", all[a].substr(all[a].find('/') + 1), " of machine ",
-                      bootstrap.node_rank(), ", where ", bootstrap.local_size(), " ranks see ", cuda_device_count(),
-                      cuda_device_count() == 1 ? " GPU" : " GPUs");
+  constexpr std::string_view kWhere = ", where ";  // behind it is what may differ between ranks of one GPU
+  int gpus = cuda_device_count();
+  std::vector<std::string> all =
+      bootstrap.exchange(concat("GPU ", context().backend(kCuda).info().address, " of machine ", bootstrap.node_rank(),
+                                kWhere, bootstrap.local_size(), " ranks see ", gpus, gpus == 1 ? " GPU" : " GPUs"));
+  std::unordered_map<std::string_view, size_t> rank_on;
+  for (size_t b = 0; b < all.size(); ++b) {
+    auto [a, is_first] = rank_on.emplace(std::string_view(all[b]).substr(0, all[b].find(kWhere)), b);
+    if (!is_first) return concat("ranks ", a->second, " and ", b, " share ", all[b]);
+  }
   return "";
 }
 
@@ -51,6 +54,8 @@ void set_nccl_environment(int rank) {
   // Groups that share a GPU start on it in the order of the calls, which is the same on all ranks; else two of them
   // could each hold what the other waits for.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  // Its own watch over ranks sends something every second, which would count as their heartbeats.
+  setenv("NCCL_RAS_ENABLE", "0", 0);
   if (sharing_allowed()) let_ranks_share_gpus(rank);
 }
 

@@ -28,7 +28,7 @@ struct Listening {
 class Waiting final : public Host {
  public:
   Waiting(std::vector<Socket> listeners, std::string token, int rank, int size)
-      : Host(std::move(listeners), std::move(token), rank), rank_(rank), size_(size) {}
+      : Host(std::move(listeners), std::move(token), rank, "this job's random word"), rank_(rank), size_(size) {}
 
   /// The connection of a group with a rank; empty when it has not come.
   Socket take(int64_t group, int rank) {
@@ -66,15 +66,17 @@ class TcpDoors final : public Doors {
     const std::string& address = all_.addresses[size_t(peer)];
     int port = all_.ports[size_t(peer)];
     std::string there = concat("rank ", peer, " at ", address, ":", port), reason;
+    auto closes = 40 * reach_.count();
     for (auto deadline = Clock::now() + reach_;; check()) {
       if (Socket socket = connect_to(address, port, 4 * reach_, reason, check)) {
         if ((socket = introduce(std::move(socket), there, me, all_.token, check, reason, kNoLimit))) return socket;
-        reason = "it closes the connection";
-        deadline = Clock::now() + reach_;  // it is there, or its end is a cause, which the control channel brings
+        reason = "what listens there closes the connections";
+        // It is there, or its end is a cause, which the control channel brings. Something else may close for ever.
+        if (--closes > 0) deadline = Clock::now() + reach_;
       }
       if (Clock::now() > deadline)
         fail_as(ErrorKind::rank_failed, "rank ", rank, " cannot reach ", there, ": ", reason,
-                "; is there a firewall between the machines? Ranks listen on any free port");
+                "; is there a firewall or a proxy between the machines? Ranks listen on any free port");
       std::this_thread::sleep_for(100ms);
     }
   }

@@ -2,13 +2,13 @@
 
 from typing import Callable
 
-from .._core import InputError, Tensor, ones, where
+from .._core import InputError, Tensor, bfloat16, float16, ones, where
 from .._core._nn import Module, Parameter
 
 
 def _rounded_once(x: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
     """Of 16 bits computed in float32."""
-    return of(x.float()).to(x.dtype) if x.element_size() < 4 else of(x)
+    return of(x.float()).to(x.dtype) if x.dtype in (bfloat16, float16) else of(x)
 
 
 def relu6(x: Tensor, inplace: bool = False) -> Tensor:

@@ -61,18 +61,31 @@ TEST(TcpJobOnSeveralMachines, RunsTheWholeSuite) {
 
 TEST(TcpJobOnSeveralMachines, RanksShareTheMemoryOfTheirMachine) {
   Ran ran = run_program(machines(2, 3) + " place");
-  for (const char* place : {"rank 2 of 3 by tcp over two_level", "rank 2 is rank 1 of 2 on machine 0",
-                            "rank 1 is rank 0 of 1 on machine 1"})
+  for (const char* place : {"rank 2 of 3 by tcp over two_level", "rank 1 is rank 1 of 2 on machine 0",
+                            "rank 2 is rank 0 of 1 on machine 1"})
     EXPECT_NE(ran.output.find(place), std::string::npos) << place << ":\n" << ran.output;
   EXPECT_EQ(run_program("SHARDGRAD_GROUP=mpi " + machines(2, 2) + " place").code, 2) << "nobody started MPI";
+}
+
+// So that rows of hybrid lie within machines, and sums send no more than they must, whoever deals the ranks out.
+TEST(TcpJobOnSeveralMachines, RanksAreNumberedMachineByMachine) {
+  Ran ran = run_program(machines(2, 5) + " place");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  for (const char* place : {"rank 0 is rank 0 of 3 on machine 0", "rank 1 is rank 1 of 3 on machine 0",
+                            "rank 2 is rank 2 of 3 on machine 0", "rank 3 is rank 0 of 2 on machine 1",
+                            "rank 4 is rank 1 of 2 on machine 1",
+                            "ranks are numbered machine by machine, and those of a machine in the order of their RANK"})
+    EXPECT_NE(ran.output.find(place), std::string::npos) << place << ":\n" << ran.output;
+  Ran as_they_are = run_program(machines(3, 3) + " place");
+  EXPECT_EQ(as_they_are.output.find("numbered machine by machine"), std::string::npos) << as_they_are.output;
 }
 
 TEST(TcpJobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "refuse", "leave-unfinished", "diverge", "leave"})
       if (expected.name == std::string(name)) check_job(machines(2, 3), expected);
-  for (const char* name : {"kill", "exit"})  // by which signal, its own machine alone could know
-    check_job(machines(2, 3), {name, 4, "on another machine died: killed, crashed, or left without a word"});
+  for (const char* name : {"kill", "exit"})  // of rank 1, alone on its machine, which alone could know the signal
+    check_job(machines(3, 3), {name, 4, "on another machine died: killed, crashed, or left without a word"});
 }
 
 TEST(TcpJob, RanksThatDoNotComeAreNamedByThoseThatDid) {
@@ -106,7 +119,7 @@ TEST(TcpJob, ProcessesThatContradictRank0AreTurnedAwayAndEndNothing) {
 
 TEST(TcpJob, RanksWithTheTokenMeetAndOthersAreTurnedAway) {
   const std::string token = "SHARDGRAD_JOB_TOKEN=0123456789abcdef ", other = "SHARDGRAD_JOB_TOKEN=0123456789abcdee ";
-  Ran ran = meet({token + "0 2", other + "1 2", "1 2", token + "1 2"});
+  Ran ran = meet({token + "0 2", other + "1 2", "1 2", "sleep 3; " + token + "1 2"});  // the others have come by then
   EXPECT_NE(ran.output.find("rank 1 of 2 by tcp"), std::string::npos) << ran.output;
   EXPECT_NE(ran.output.find("shardgrad: rank 0 turns away 127.0.0.1:"), std::string::npos) << ran.output;
   EXPECT_NE(ran.output.find("was not given this process's SHARDGRAD_JOB_TOKEN"), std::string::npos) << ran.output;

@@ -33,6 +33,7 @@ TEST(RankMap, I48_EvenNodesFollowTheUsualFormula) {
 TEST(RankMap, ByNodeTheRanksOfANodeAreNeighbours) {
   EXPECT_EQ(RankMap({"a", "b", "a", "c", "b"}).by_node(), (std::vector<int>{0, 2, 1, 4, 3}));
   EXPECT_EQ(RankMap({"a", "a", "b"}).by_node(), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(in_order<std::string>({"a", "b", "c"}, {2, 0, 1}), (std::vector<std::string>{"c", "a", "b"}));
 }
 
 TEST(RankMap, AListOfRanksStaysShort) {

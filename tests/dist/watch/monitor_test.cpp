@@ -15,19 +15,21 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-/// Rank 0, watched over by a monitor, and rank 1 on another machine, whose row the test writes.
+/// Rank 0, watched over by a monitor, and rank 1 on another machine, whose row the test writes; or more of them.
 struct Watched {
-  explicit Watched(WatchOptions options) {
-    Row& row = page.row(1);
-    row.pid.store(4711);
-    row.beats.store(1);
-    row.state.store(RankState::running);
-    options.elsewhere = {1};
+  explicit Watched(WatchOptions options, int elsewhere = 1) : page(make_private_page(1 + elsewhere)) {
+    for (int rank = 1; rank <= elsewhere; ++rank) {
+      Row& row = page.row(rank);
+      row.pid.store(4710 + rank);
+      row.beats.store(1);
+      row.state.store(RankState::running);
+      options.elsewhere.push_back(rank);
+    }
     options.warn = [this](const std::string& text) { warned.set_value(text); };
     monitor = std::make_unique<Monitor>(control, std::move(options));
   }
   Context context;
-  ControlPage page = make_private_page(2);
+  ControlPage page;
   std::shared_ptr<Control> control = std::make_shared<Control>(page, 0);
   std::promise<std::string> warned;
   std::unique_ptr<Monitor> monitor;
@@ -44,6 +46,21 @@ TEST(Monitor, ARankElsewhereWithoutHeartbeatsEndsTheJob) {
   Watched watched(impatient());
   for (int i = 0; i < 500 && !watched.page.has_cause(); ++i) std::this_thread::sleep_for(20ms);
   EXPECT_EQ(watched.page.cause().find("rank 1 (pid 4711) has stopped: no heartbeat for"), 0u) << watched.page.cause();
+}
+
+TEST(Monitor, RanksElsewhereThatAreMissedTogetherAreNamedTogether) {
+  WatchOptions options = impatient();
+  options.silence_limit = 1s;
+  Watched watched(options, 4);
+  auto& page = watched.page;
+  for (int i = 0; i < 500 && !page.has_cause(); ++i) {
+    page.row(3).beats.fetch_add(1);
+    std::this_thread::sleep_for(20ms);
+  }
+  watched.monitor.reset();  // whose look is over then
+  EXPECT_EQ(page.cause().find("ranks 1, 2 and 4 have stopped: no heartbeat for"), 0u) << page.cause();
+  for (int rank : {1, 2, 4}) EXPECT_EQ(page.row(rank).state.load(), RankState::failed) << rank;
+  EXPECT_EQ(page.row(3).state.load(), RankState::running);
 }
 
 TEST(Monitor, ARankElsewhereUnderADebuggerIsNotJudged) {

@@ -348,6 +348,19 @@ TEST(PageLinkSlow, DataOfAnyOtherMachineCountForAll) {
   for (int r : {1, 2}) EXPECT_GE(machines.heard_of(r), 2u);
 }
 
+// Where the others go on without it, it is judged all the same, after a minute.
+TEST(PageLinkSlow, DataOfOthersCountForAMachineForAMinute) {
+  AsRank0SeesTwo machines;
+  TcpPair of_2s_mpi("127.0.0.3");
+  machines.beat(1);
+  send_data_for(64s, of_2s_mpi.there);
+  uint64_t heard = machines.heard_of(1);
+  EXPECT_GE(heard, 50u);
+  EXPECT_LE(heard, 62u);
+  send_data_for(4s, of_2s_mpi.there);
+  EXPECT_EQ(machines.heard_of(1), heard);
+}
+
 // Heartbeats of one machine are none of another, and what the ranks of this one exchange says nothing of others.
 TEST(PageLinkSlow, HeartbeatsAndDataOfTheOwnMachineCountForNoOther) {
   AsRank0SeesTwo machines;

@@ -25,20 +25,26 @@ using namespace std::chrono_literals;
 using two_level::Doors;
 
 /// A rank of a machine of its own, at address 127.0.0.(2 + rank), which exchanges what the others say by threads.
-class Machine final : public Bootstrap {
+class MetByTcp final : public Bootstrap {
  public:
-  Machine(std::shared_ptr<void> memory, int rank, int size)
+  /// `port`, unless 0: where the others find another listener in this rank's place.
+  MetByTcp(std::shared_ptr<void> memory, int rank, int size, int port)
       : Bootstrap("tcp", rank, size, RankMap(machines_of(size, 1))),
-        inner_(make_local_bootstrap("threads", std::move(memory), rank, size)) {}
-  std::vector<std::string> exchange(const std::string& mine) override { return inner_->exchange(mine); }
+        inner_(make_local_bootstrap("threads", std::move(memory), rank, size)),
+        port_(port) {}
+  std::vector<std::string> exchange(const std::string& mine) override {
+    size_t space = mine.find(' ');
+    return inner_->exchange(port_ && space != mine.npos ? std::to_string(port_) + mine.substr(space) : mine);
+  }
   std::string address() const override { return concat("127.0.0.", 2 + rank()); }
 
  private:
   std::unique_ptr<Bootstrap> inner_;
+  int port_;
 };
 
-/// The doors of so many ranks.
-std::vector<std::shared_ptr<Doors>> doors_of(int size, std::chrono::seconds reach = 30s) {
+/// The doors of so many ranks; of the last one the others know this port, unless it is 0.
+std::vector<std::shared_ptr<Doors>> doors_of(int size, std::chrono::seconds reach = 30s, int last_port = 0) {
   std::shared_ptr<void> memory(std::aligned_alloc(128, (local_bootstrap_bytes(size) + 127) / 128 * 128), std::free);
   std::memset(memory.get(), 0, local_bootstrap_bytes(size));
   std::vector<std::shared_ptr<Doors>> doors(static_cast<size_t>(size));
@@ -46,7 +52,7 @@ std::vector<std::shared_ptr<Doors>> doors_of(int size, std::chrono::seconds reac
   for (int rank = 0; rank < size; ++rank)
     ranks.emplace_back([&, rank] {
       Context context({.rank = rank, .world_size = size});
-      Machine machine(memory, rank, size);
+      MetByTcp machine(memory, rank, size, rank == size - 1 ? last_port : 0);
       doors[size_t(rank)] = two_level::make_tcp_doors(machine, reach);
     });
   for (std::thread& rank : ranks) rank.join();
@@ -123,8 +129,29 @@ TEST(TcpDoors, ARankThatCannotBeReachedIsNamed) {
     EXPECT_EQ(error.kind(), ErrorKind::rank_failed);
     EXPECT_NE(std::string(error.what()).find("rank 0 cannot reach rank 1 at 127.0.0.3:"), std::string::npos)
         << error.what();
-    EXPECT_NE(std::string(error.what()).find(": Connection refused; is there a firewall"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find(": Connection refused; is there a firewall or a proxy"), std::string::npos)
         << error.what();
+  }
+}
+
+// As a proxy does that nobody stands behind.
+TEST(TcpDoors, WhatTakesConnectionsAndClosesThemForEverIsNamed) {
+  std::vector<Socket> proxy = listen_on("127.0.0.3", 0);
+  auto doors = doors_of(2, 1s, port_of(proxy[0]));
+  std::string unused;
+  auto deadline = std::chrono::steady_clock::now() + 20s;
+  auto closes = [&] {
+    accept_from(proxy[0], unused);
+    if (std::chrono::steady_clock::now() > deadline) fail_as(ErrorKind::internal, "the test has waited for long");
+  };
+  try {
+    doors[0]->open(1, 0, 1, closes);
+    FAIL() << "nobody answers";
+  } catch (const Error& error) {
+    std::string said = error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::rank_failed);
+    EXPECT_EQ(said.find("rank 0 cannot reach rank 1 at 127.0.0.3:"), 0u) << said;
+    EXPECT_NE(said.find("what listens there closes the connections"), std::string::npos) << said;
   }
 }
 

@@ -115,6 +115,36 @@ TEST(TwoLevel, ASumSendsOneValueForEachPartOfTheTree) {
   EXPECT_EQ(most(sent_by_machine({0, 0, 0, 0, 1, 1, 1, 1}, reduce(DType::bf16))), all / 2) << "f32 inside";
 }
 
+TEST(TwoLevel, AnAllReduceSendsItsSumsAndThenWhatOtherMachinesLackOnce) {
+  constexpr int64_t kCount = 1 << 17;
+  constexpr size_t kAll = kCount * sizeof(float);
+  auto reduce = [&](Transport& transport) {
+    std::vector<float> data(kCount, 1);
+    transport.all_reduce(kCall, data.data(), kCount, DType::f32);
+    EXPECT_EQ(std::ranges::count(data, float(transport.size())), kCount);
+  };
+  auto expect_each = [&](const std::vector<int>& machines, size_t bytes) {
+    for (size_t sent : sent_by_machine(machines, reduce)) EXPECT_EQ(sent, bytes) << ::testing::PrintToString(machines);
+  };
+  expect_each({0, 0, 0, 0, 1, 1, 1, 1}, kAll / 2 + kAll / 2);
+  expect_each({0, 0, 1, 1, 2, 2, 3, 3}, kAll * 3 / 4 + kAll * 3 / 4);
+  expect_each({0, 1, 0, 1, 0, 1, 0, 1}, 4 * kAll / 2 + kAll / 2);
+}
+
+TEST(TwoLevel, AnAllToAllSendsEachRanksValuesForOtherMachinesOnce) {
+  constexpr size_t kEach = 64 << 10;
+  auto exchange = [](Transport& transport) {
+    auto ranks = size_t(transport.size());
+    std::vector<std::byte> in(kEach * ranks, std::byte(transport.rank())), out(in.size());
+    transport.all_to_all(kCall, out.data(), in.data(), kEach);
+    for (size_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(out[rank * kEach], std::byte(rank));
+  };
+  for (size_t sent : sent_by_machine({0, 0, 0, 0, 1, 1, 1, 1}, exchange)) EXPECT_EQ(sent, 4 * 4 * kEach);
+  for (size_t sent : sent_by_machine({0, 1, 0, 1, 0, 1}, exchange)) EXPECT_EQ(sent, 3 * 3 * kEach);
+  EXPECT_EQ(sent_by_machine({0, 0, 1, 1, 1, 2}, exchange),
+            (std::vector<size_t>{2 * 4 * kEach, 3 * 3 * kEach, 1 * 5 * kEach}));
+}
+
 TEST(TwoLevel, ALongSumAfterAShortOneTakesNoMoreMessagesThanAlone) {
   auto messages = [](const std::vector<int64_t>& counts) {
     auto reduce = [&](Transport& transport) {

@@ -1,10 +1,8 @@
-#include <shardgrad/fsdp/step/pass_sums.h>
+#include <shardgrad/dist/transports/pass_sums.h>
 
 #include <utility>
 
-#include <shardgrad/core/error.h>
-
-namespace shardgrad::fsdp {
+namespace shardgrad::dist {
 
 bool PassSums::adds_to_last(int64_t pass) const { return !sums_.empty() && sums_.back().is_left_of({0, pass, {}}); }
 
@@ -18,8 +16,6 @@ void PassSums::take(int64_t pass, const Tensor& value) {
       sums_.back().rise();
       join_neighbours();
     }
-    SG_CHECK(sums_.empty() || (sums_.back().place + 1) << sums_.back().level <= pass,
-             "PairwiseSum: two backward passes have brought a gradient since begin_pass(); call it before each");
     add_(sums_.emplace_back(Sum{0, pass, {}}).value, value);
   }
   join_neighbours();
@@ -53,4 +49,4 @@ std::vector<Tensor> PassSums::tensors() const {
   return all;
 }
 
-}  // namespace shardgrad::fsdp
+}  // namespace shardgrad::dist

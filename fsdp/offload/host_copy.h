@@ -1,19 +1,18 @@
 #pragma once
-// What a flat parameter keeps in host memory: buffers there, and the copies between them and the device, each way on a
-// stream of its own (fsdp/setup/mesh.h).
+// The copies between what a flat parameter keeps in host memory and the device, each way on a stream of its own
+// (fsdp/setup/mesh.h).
 
 #include <shardgrad/fsdp/setup/flat_layout.h>
 
 namespace shardgrad::fsdp {
 
-/// Whether it is one of these buffers.
+/// Whether it is a FlatLayout::host_buffer.
 inline bool on_host(const Tensor& t) { return t.storage()->tag().category == Category::pinned_host; }
 
 class HostCopy {
  public:
   explicit HostCopy(const FlatLayout& layout) : layout_(layout) {}
 
-  Tensor buffer(int64_t numel, DType dtype) const;
   /// Queues a copy to the device, of what the host has written before. Over at the event.
   Event upload(const Tensor& to, const Tensor& from) { return last_ = queue(layout_.mesh.uploads(), to, from); }
   /// The same on compute, of what was downloaded before.

@@ -1,12 +1,8 @@
+#include <shardgrad/core/capture.h>
 #include <shardgrad/core/timeline.h>
-#include <shardgrad/fsdp/step/host_copy.h>
+#include <shardgrad/fsdp/offload/host_copy.h>
 
 namespace shardgrad::fsdp {
-
-Tensor HostCopy::buffer(int64_t numel, DType dtype) const {
-  TagScope owner(Tag{Category::pinned_host, layout_.unit_id});
-  return empty_on_host({numel}, dtype, layout_.device);
-}
 
 Event HostCopy::take_back(const Tensor& to, const Tensor& from) const {
   Stream& compute = layout_.compute();
@@ -23,6 +19,9 @@ void HostCopy::download(const Tensor& to, const Tensor& from, const Event& ready
 
 Event HostCopy::queue(Stream& stream, const Tensor& to, const Tensor& from) const {
   const char* way = on_host(to) ? "download" : "upload";
+  if (Capture::current())
+    refuse_in_capture(concat("the ", way, " of unit '", layout_.unit, "' (move_params_to_cpu, move_grads_to_cpu)"),
+                      "keep parameters and gradients on the device");
   auto span = begin_span(stream, {.op = way, .unit = layout_.unit, .elements = to.numel(), .dtype = to.dtype()});
   context().backend(layout_.device).copy(stream, to.out().data, from.in().data, to.bytes());
   end_span(stream, span);
