@@ -4,7 +4,8 @@
     ci_test.py SOURCE_DIR
 
 - .ci/run calls scripts/test and then scripts/test --sanitizers, and fails where one of them does;
-- scripts/test leaves tests out by the labels slow and project only, and its second half has the latter;
+- scripts/test leaves tests out by the labels slow and project only, its second half has the latter, and --all has both;
+- what it runs has tests, or fails and says so; with --all what passed on a commit is not run again, and what failed is;
 - its summary says of each test that was skipped why, whatever skipped it;
 - every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason;
 - with --all AddressSanitizer sees the slow tests that were written for it.
@@ -52,6 +53,42 @@ SAID = """  skipped: Meeting.OfThousands: needs 2300 descriptors, of 1024
   150 tests of the test programs are in these entries
 """
 
+# Three runs on one commit of a part that passes, one that fails and one without tests; and what is said of them.
+RUNS = """say() { echo "$*"; }
+stage() { shift 2; "$@" || exit 1; }
+all=yes root=. suite=. at_once=1 runner=() commit=c0ffee passed=passed.txt
+for run in 1 2 3; do
+  failed=
+  part "one that passes" in_stage it log true
+  part "one that fails" in_stage it log false
+  part "one without tests" run_tests empty
+  echo "failed: $failed"
+  [ $run = 1 ] || commit=dec0de
+done
+"""
+ONCE = """running one that fails
+running one without tests
+No tests were found!!!
+what the failed tests printed first:
+failed: one that fails; one without tests
+"""
+PARTS = f"""running one that passes
+{ONCE}one that passes: passed on this commit before, in 0 s (to run it again, remove passed.txt)
+{ONCE}running one that passes
+{ONCE}"""
+
+
+def parts(script):
+    """What the functions of scripts/test say where it runs those."""
+    functions = re.findall(r"^(?:run_tests|part)\(\) \{$.*?^\}$|^in_stage\(\) \{[^\n]*$", script, re.M | re.S)
+    inside = re.search(r"^inside='.*?'$", script, re.M | re.S)[0]
+    with tempfile.TemporaryDirectory(prefix="ci test ") as folder:
+        Path(folder, "empty").mkdir()
+        Path(folder, "empty/CTestTestfile.cmake").touch()
+        script = "\n".join(["set -euo pipefail", inside, *functions, RUNS])
+        run = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True)
+        return "".join(re.findall(r"^(?:running|one|No tests|what|failed).*\n", run.stdout, re.M)) + run.stderr
+
 
 def calls(root, codes):
     """(exit code of .ci/run, arguments of each call of scripts/test) where the calls end with these codes."""
@@ -73,9 +110,13 @@ def faults(root):
         if found != expected:
             yield f".ci/run, whose calls of scripts/test end with {codes}, gives {found} instead of {expected}"
     script = (root / "scripts/test").read_text()
-    for call in ("no,no) run_tests \"$suite\" -LE 'slow|project' ;;", "run_tests build -L project", "run_tests build -L 'slow|project'"):
-        if call not in script:
+    for call in ("run_tests build -LE 'slow|project'", 'run_tests build -L project -E "^($left_out)\\$"', "run_tests build -L project -LE slow",
+                 'run_tests build -L slow -E "$hosts"', 'run_tests build -L slow -R "$hosts"'):
+        if not re.search(f'^ +(no,no\\) )?part .* {re.escape(call)}( ;;)?$', script, re.M):
             yield f"scripts/test has no line {call}"
+    said = parts(script)
+    if said != PARTS:
+        yield f"scripts/test says of parts:\n{said}instead of\n{PARTS}"
     inside = re.search(r"^inside='(.*?)'$", script, re.M | re.S)
     said = subprocess.run(["awk", inside[1]], input=LOG, capture_output=True, text=True).stdout
     if said != SAID:
