@@ -4,6 +4,10 @@
 // sort: a bitonic network over entries of a key and its place. Rows are padded to a power of two; tiles of kTile
 // entries are sorted in shared memory, the steps between tiles in global memory: log²(rows' length / kTile) / 2 of
 // them, each reading and writing 8 bytes per entry (16 for f64 and i64).
+//
+// The first few of a long line (topk): a warp keeps as many as it has lanes, in order, and passes over what comes
+// behind them. Reads x once, about ten operations per element, and some forty of a warp for each that is kept on the
+// way: about k · log(n / k) for k of n that come in no order. However a line is cut, its first ones are the same.
 
 #include <shardgrad/kernels/cuda/map.h>
 #include <shardgrad/kernels/cuda/sums.h>
@@ -88,13 +92,14 @@ using Key = std::conditional_t<std::is_class_v<T>, float, std::conditional_t<siz
 /// An element as it compares, and its place in its line, of as many bytes, so that there are none between; from
 /// `extent` on: padding, which comes last.
 template <class N> struct Entry {
+  using Index = std::conditional_t<sizeof(N) == 4, int32_t, int64_t>;
   N key;
-  std::conditional_t<sizeof(N) == 4, int32_t, int64_t> index;
+  Index index;
 };
 
 struct Order {
   Lines lines;
-  int64_t padded;  ///< entries of a line: a power of two
+  int64_t padded;  ///< entries of a line: a power of two, or as many as are wanted
   int tile;        ///< of them in shared memory
   bool descending;
 
@@ -105,6 +110,15 @@ struct Order {
     if (b.key < a.key) return descending;
     bool a_nan = a.key != a.key, b_nan = b.key != b.key;
     return a_nan != b_nan ? a_nan == descending : a.index < b.index;
+  }
+  /// Entry e of a line of x.
+  template <class N, class T> __device__ Entry<N> entry(const T* x, int64_t line, int64_t e) const {
+    using Index = typename Entry<N>::Index;
+    return {e < lines.extent ? convert<N>(T(x[lines.at(line, e)])) : N(0), Index(e)};
+  }
+  /// Padding that comes before no other.
+  template <class N> __device__ Entry<N> nothing() const {
+    return {N(0), std::numeric_limits<typename Entry<N>::Index>::max()};
   }
   /// Brings entries `low` and `low + stride` of a line into the order that their group of `size` entries has.
   template <class N> __device__ void exchange(Entry<N>* at, int64_t low, int64_t stride, int64_t size) const {
@@ -127,11 +141,10 @@ __global__ void sort_tile_kernel(Entry<N>* entries, const T* x, Order order, int
   int64_t tiles = order.padded / order.tile, line = blockIdx.x / tiles, first = blockIdx.x % tiles * order.tile;
   entries += line * order.padded + first;
   for (int i = int(threadIdx.x); i < order.tile; i += int(blockDim.x)) {
-    int64_t e = first + i;
-    if (!x)
-      tile[i] = entries[i];
+    if (x)
+      tile[i] = order.entry<N>(x, line, first + i);
     else
-      tile[i] = {e < order.lines.extent ? convert<N>(T(x[order.lines.at(line, e)])) : N(0), decltype(tile->index)(e)};
+      tile[i] = entries[i];
   }
   __syncthreads();
   for (int64_t size = from; size <= to; size *= 2)
@@ -162,20 +175,105 @@ __global__ void take_sorted_kernel(T* values, int64_t* index, const T* x, const 
   if (index) put(index + to, from, add_index);
 }
 
-template <class T>
-void sort_typed(const Launch& how, OutView values, OutView index, View x, Order order, int64_t wanted) {
-  using N = Key<T>;
-  SG_CHECK(sizeof(N) == 8 || order.padded <= int64_t(1) << 30, "sort: ", order.lines.extent, " elements of ",
-           dtype_of<T>, " along a dimension are too many; convert them with .to(DType::f64)");
+template <class N, class T> void sort_lines(const Launch& how, Entry<N>* entries, const T* x, const Order& order) {
   int64_t count = order.lines.count * order.padded, pairs = count / 2;
-  Scratch scratch(how, size_t(count) * sizeof(Entry<N>));
-  Entry<N>* entries = scratch.as<Entry<N>>();
   Config tiles{blocks_for(count, order.tile), unsigned(order.tile / 2)};
-  launch<sort_tile_kernel<N, T>>(how, tiles, entries, x.as<T>(), order, int64_t(2), int64_t(order.tile));
+  launch<sort_tile_kernel<N, T>>(how, tiles, entries, x, order, int64_t(2), int64_t(order.tile));
   for (int64_t size = 2 * order.tile; size <= order.padded; size *= 2) {
     for (int64_t stride = size / 2; stride >= order.tile; stride /= 2)
       launch<sort_step_kernel<N>>(how, {blocks_for(pairs), kBlock}, entries, order, pairs, stride, size);
     launch<sort_tile_kernel<N, T>>(how, tiles, entries, static_cast<const T*>(nullptr), order, size, size);
+  }
+}
+
+// --- the first few --------------------------------------------------------------------------------------------------
+
+constexpr int kMostFew = 32;     ///< a lane has one
+constexpr int64_t kPart = 8192;  ///< elements of a line that one block goes through
+
+/// The entry of another lane of the warp.
+template <class N> __device__ Entry<N> of_lane(const Entry<N>& entry, int lane) {
+  return {__shfl_sync(kWholeWarp, entry.key, lane), __shfl_sync(kWholeWarp, entry.index, lane)};
+}
+
+/// The first of the entries that a warp has met, one in each lane, in their order.
+template <class N> struct FirstEntries {
+  Entry<N> mine, last;  ///< last: of those that are wanted
+
+  /// Meets one entry of each lane. All lanes of the warp call.
+  __device__ void meet(Entry<N> entry, const Order& order, int wanted) {
+    int lane = int(threadIdx.x) % warpSize;
+    while (unsigned waiting = __ballot_sync(kWholeWarp, order.before(entry, last))) {
+      int from = __ffs(int(waiting)) - 1;
+      Entry<N> next = of_lane(entry, from);
+      int place = __popc(__ballot_sync(kWholeWarp, order.before(mine, next)));
+      Entry<N> above{__shfl_up_sync(kWholeWarp, mine.key, 1u), __shfl_up_sync(kWholeWarp, mine.index, 1u)};
+      if (lane >= place) mine = lane == place ? next : above;
+      if (lane == from) entry = order.nothing<N>();
+      last = of_lane(mine, wanted - 1);
+    }
+  }
+};
+
+// Of a line of `count` entries, those of x or, where that is null, of `from`, block line · parts + part puts the first
+// `wanted` of [part · length, …) to `to`, in order: each warp finds its own, and the first warp those of all.
+template <class N, class T>
+__global__ void first_entries_kernel(Entry<N>* to, const Entry<N>* from, const T* x, Order order, int64_t count,
+                                     int64_t length, int wanted) {
+  constexpr int together = 4;
+  __shared__ Entry<N> firsts[kBlock / 32 * kMostFew];
+  int threads = int(blockDim.x), lane = int(threadIdx.x) % warpSize, warp = int(threadIdx.x) / warpSize;
+  int64_t parts = (count + length - 1) / length, line = blockIdx.x / parts, begin = blockIdx.x % parts * length;
+  int64_t end = begin + length < count ? begin + length : count;
+  FirstEntries<N> first{order.nothing<N>(), order.nothing<N>()};
+  for (int64_t at = begin + warp * warpSize; at < end; at += together * threads) {
+    Entry<N> entries[together];
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) {
+      int64_t e = at + k * threads + lane;
+      entries[k] = e >= end ? order.nothing<N>() : (x ? order.entry<N>(x, line, e) : from[line * count + e]);
+    }
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) first.meet(entries[k], order, wanted);
+  }
+  if (lane < wanted) firsts[warp * wanted + lane] = first.mine;
+  __syncthreads();
+  if (warp > 0) return;
+  int all = threads / warpSize * wanted;
+  for (int i = wanted + lane; i - lane < all; i += warpSize)
+    first.meet(i < all ? firsts[i] : order.nothing<N>(), order, wanted);
+  if (lane < wanted) to[int64_t(blockIdx.x) * wanted + lane] = first.mine;
+}
+
+/// Puts the first entries of each line to `entries`; behind them is room for those of each part of each line.
+template <class N, class T>
+void take_few(const Launch& how, Entry<N>* entries, const T* x, const Order& order, int64_t wanted) {
+  int64_t parts = chunks_of(order.lines.extent, kPart);
+  auto pass = [&](Entry<N>* to, const Entry<N>* from, const T* elements, int64_t count, int64_t length) {
+    unsigned threads = threads_for((std::min(count, length) + 7) / 8);  // eight for each, or more
+    Config config{blocks_for(order.lines.count * chunks_of(count, length), 1), threads};
+    launch<first_entries_kernel<N, T>>(how, config, to, from, elements, order, count, length, int(wanted));
+  };
+  Entry<N>* of_parts = entries + order.lines.count * wanted;
+  pass(parts > 1 ? of_parts : entries, nullptr, x, order.lines.extent, kPart);
+  if (parts > 1) pass(entries, of_parts, nullptr, parts * wanted, parts * wanted);
+}
+
+template <class T>
+void sort_typed(const Launch& how, OutView values, OutView index, View x, Order order, int64_t wanted) {
+  using N = Key<T>;
+  int64_t extent = order.lines.extent;
+  SG_CHECK(sizeof(N) == 8 || order.padded <= int64_t(1) << 30, "sort: ", extent, " elements of ", dtype_of<T>,
+           " along a dimension are too many; convert them with .to(DType::f64)");
+  bool few = wanted <= kMostFew && 4 * wanted <= extent;
+  int64_t room = few ? wanted * (1 + chunks_of(extent, kPart)) : order.padded;
+  Scratch scratch(how, size_t(order.lines.count * room) * sizeof(Entry<N>));
+  Entry<N>* entries = scratch.as<Entry<N>>();
+  if (few) {
+    take_few(how, entries, x.as<T>(), order, wanted);
+    order.padded = wanted;
+  } else {
+    sort_lines(how, entries, x.as<T>(), order);
   }
   launch<take_sorted_kernel<N, T>>(how, {blocks_for(order.lines.count * wanted), kBlock}, values.as<T>(),
                                    index.as<int64_t>(), x.as<T>(), static_cast<const Entry<N>*>(entries), order, wanted,
@@ -184,10 +282,11 @@ void sort_typed(const Launch& how, OutView values, OutView index, View x, Order 
 
 void sort(const Launch& how, OutView values, OutView index, View x, int dim, bool descending) {
   Order order{Lines(x.shape, dim), 64, kTile, descending};
-  if (order.lines.count == 0) return;
+  int64_t wanted = index.shape[dim];
+  if (order.lines.count == 0 || wanted == 0) return;
   while (order.padded < order.lines.extent) order.padded *= 2;
   order.tile = int(std::min<int64_t>(order.padded, kTile));
-  dispatch(x.dtype, [&]<class T>() { sort_typed<T>(how, values, index, x, order, index.shape[dim]); });
+  dispatch(x.dtype, [&]<class T>() { sort_typed<T>(how, values, index, x, order, wanted); });
 }
 
 constexpr DType kSummed[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64};
