@@ -81,8 +81,29 @@ void bandwidths_in(DType dtype) {
       [&] { softmax(a); });
 }
 
+// topk must read its operand; scatter_add reads three and writes a fourth.
+void selections_in(DType dtype) {
+  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
+  double elements = double(rows * columns), moved = elements * double(size_of(dtype));
+  NoGrad no_grad;
+  Tensor a = rand({rows, columns}, "a").to(dtype), b = rand({rows, columns}, "b").to(dtype);
+  Tensor index = (rand({rows, columns}, "index") * double(columns - 1)).to(DType::i64);
+  auto first = [](const Tensor& x) { return topk(x, 10).values; };
+  auto added = [](const Tensor& x, const Tensor& to, const Tensor& source) { return scatter_add(x, 1, to, source); };
+  bandwidth(
+      "topk(10) of rows", dtype, moved, [&] { check("topk", first_rows(first(a)), first(on_host(a)), 0); },
+      [&] { first(a); });
+  bandwidth(
+      "scatter_add along rows", dtype, 3 * moved + 8 * elements,
+      [&] {
+        Tensor expected = added(on_host(a), on_host(index), on_host(b));
+        check("scatter_add", first_rows(added(a, index, b)), expected, 0);
+      },
+      [&] { added(a, index, b); });
+}
+
 void bandwidths() {
-  for (DType dtype : {DType::f32, DType::bf16}) bandwidths_in(dtype);
+  for (DType dtype : {DType::f32, DType::bf16}) bandwidths_in(dtype), selections_in(dtype);
 }
 
 // Forward reads the logits, backward reads them and writes their gradient.

@@ -62,6 +62,9 @@ def bandwidths():
     add = chosen(torch.add)
     layer_norm = chosen(lambda x, weight, bias: F.layer_norm(x, (COLUMNS,), weight, bias))
     softmax = chosen(lambda x: torch.softmax(x, -1))
+    first = chosen(lambda x: x.topk(10).values)
+    added = chosen(lambda x, index, source: x.scatter_add(1, index, source))
+    index = torch.randint(COLUMNS, (ROWS, COLUMNS), device=device)
     for name, dtype in DTYPES.items():
         a, b = (rand(ROWS, COLUMNS, dtype=dtype) for _ in range(2))
         c, weight, bias = torch.empty_like(a), rand(COLUMNS, dtype=dtype), rand(COLUMNS, dtype=dtype)
@@ -71,6 +74,9 @@ def bandwidths():
         report(f"add {name}", 3 * moved / seconds_of(20, lambda: add(a, b)), "GB/s")
         report(f"layer_norm {name}", 2 * moved / seconds_of(20, lambda: layer_norm(a, weight, bias)), "GB/s")
         report(f"softmax {name}", 2 * moved / seconds_of(20, lambda: softmax(a)), "GB/s")
+        report(f"topk(10) of rows {name}", moved / seconds_of(20, lambda: first(a)), "GB/s")
+        moved_by_index = 3 * moved + 8e-9 * a.numel()
+        report(f"scatter_add along rows {name}", moved_by_index / seconds_of(20, lambda: added(a, index, b)), "GB/s")
 
 
 def losses():

@@ -27,7 +27,8 @@ OUTSIDE = {
     "for rows that fit in no block's registers": "wide_add_norm_kernel wide_layer_norm_backward_kernel wide_layer_norm_kernel wide_softmax_backward_kernel "
                                                  "wide_softmax_kernel",
     "along a dimension that is not the last": "softmax_columns_backward_kernel softmax_columns_kernel cumsum_line_kernel",
-    "gathers, permutes and sorts": "gather_kernel max_dim_kernel paste_kernel scatter_add_kernel scatter_kernel scatter_rows_kernel "
+    "gathers, permutes and sorts": "first_entries_kernel gather_kernel max_dim_kernel paste_kernel scatter_add_kernel "
+                                   "scatter_add_rows_kernel scatter_kernel scatter_rows_kernel "
                                    "sort_entries_kernel sort_places_kernel sort_step_kernel sort_tile_kernel sum_any_kernel "
                                    "take_sorted_kernel triangle_kernel",
     "images, one element of a thread": "avg_pool2d_backward_kernel avg_pool2d_kernel batch_norm_backward_kernel group_norm_backward_kernel "

@@ -8,8 +8,9 @@
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
 // belongs to one thread, which goes through the entries in their order. index_add has one thread per column of a row
-// that the index names, scatter_add one per line along the dimension. Sums of f16 and bf16 are built in f32 and rounded
-// once.
+// that the index names, scatter_add one per line along the dimension. Where the elements of a line are neighbours, a
+// warp has the line, however long, and takes 32 of them at a time: of those that meet, the first lane gets the others
+// by shuffles, in their order. Sums of f16 and bf16 are built in f32 and rounded once.
 
 #include <optional>
 
@@ -166,15 +167,47 @@ __global__ void scatter_add_kernel(SumType<T>* sums, const T* src, const int64_t
   }
 }
 
+constexpr int64_t kLineOfWarp = 16;  ///< elements of a line from which half the lanes have one
+
+// Warp i adds line i, whose `count` elements are neighbours.
+template <class T>
+__global__ void scatter_add_rows_kernel(SumType<T>* sums, const T* src, const int64_t* index, int64_t warps,
+                                        int64_t count, int64_t extent, Lines lines) {
+  using A = Compute<T>;
+  int64_t warp = thread_number() / warpSize, begin = warp * count;
+  if (warp >= warps) return;
+  int lane = int(threadIdx.x) % warpSize;
+  sums += offset_of<0>(lines.shape, begin);
+  for (int64_t k = lane; k - lane < count; k += warpSize) {
+    bool mine = k < count;
+    int64_t at = mine ? index[begin + k] : -1;
+    if (mine) check_index("scatter_add: index", begin + k, at, extent);
+    A value = mine ? load(src + begin + k) : A(0);
+    unsigned alike = __match_any_sync(kWholeWarp, at);
+    bool first = mine && (alike & ((1u << lane) - 1)) == 0;
+    A sum = first ? load(sums + at * lines.step) : A(0);
+    for (unsigned left = first ? alike : 0u; __any_sync(kWholeWarp, left != 0); left &= left - 1) {
+      A next = __shfl_sync(kWholeWarp, value, left ? __ffs(int(left)) - 1 : lane);
+      if (left) sum += next;
+    }
+    if (first) store(sums + at * lines.step, sum, false);
+    __syncwarp();  // the next elements find it there
+  }
+}
+
 void scatter_add(const Launch& how, OutView y, View src, View index, int dim) {
   if (y.numel() == 0) return;
   Around from(index.shape, dim);
+  Lines places(index.shape, y.shape, dim);
+  int64_t lines = from.outer * from.inner, extent = y.shape[dim];
   dispatch(src.dtype, [&]<class T>() {
     SumsInto<T> sums(how, y);
-    int64_t threads = from.outer * from.inner;
-    if (index.numel() > 0)
-      launch<scatter_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), src.as<T>(), index.as<int64_t>(),
-                                    threads, from.extent, from.inner, y.shape[dim], Lines(index.shape, y.shape, dim));
+    if (from.inner == 1 && from.extent >= kLineOfWarp)
+      launch<scatter_add_rows_kernel<T>>(how, {blocks_for(32 * lines), kBlock}, sums.data(), src.as<T>(),
+                                         index.as<int64_t>(), lines, from.extent, extent, places);
+    else if (index.numel() > 0)
+      launch<scatter_add_kernel<T>>(how, {blocks_for(lines), kBlock}, sums.data(), src.as<T>(), index.as<int64_t>(),
+                                    lines, from.extent, from.inner, extent, places);
     sums.finish();
   });
 }

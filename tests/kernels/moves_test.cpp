@@ -117,7 +117,11 @@ TEST(Moves, GatherAndScatterAddFollowTorch) {
                         {{4, 5}, {2, 9}, 1},
                         {{3, 4, 5}, {2, 7, 4}, 1},
                         {{3, 4, 5}, {8, 3, 5}, 0},
-                        {{3, 4, 5}, {3, 2, 9}, 2}};
+                        {{3, 4, 5}, {3, 2, 9}, 2},
+                        {{9}, {100}, 0},
+                        {{4, 5}, {3, 40}, 1},
+                        {{3, 4, 5}, {2, 3, 16}, 2},
+                        {{3, 4, 5}, {2, 33, 1}, 1}};
   for (DType dtype : kAll)
     for (const Case& c : cases) {
       Buffer index = Buffer::random(c.index, DType::i64, 0, double(c.x[c.dim] - 1), 8);
@@ -126,6 +130,32 @@ TEST(Moves, GatherAndScatterAddFollowTorch) {
       expect_like_reference(SG_BOTH(scatter_add), dtype, one(c.x, dtype), {4}, Buffer::random(c.index, dtype, 0, 30),
                             index, c.dim);
     }
+}
+
+// Along the last dimension, of lines of less than half a warp, of more, and of which all go to one place. The elements
+// are of such different size that another order would show.
+TEST(Moves, ScatterAddAddsInTheOrderOfTheIndex) {
+  Context context;
+  struct Case {
+    int64_t rows, count, extent;
+  };
+  const Case cases[] = {{3, 15, 4}, {3, 16, 4}, {9, 33, 1}, {2, 1100, 40}, {1, 100000, 5000}};
+  for (auto [rows, count, extent] : cases)
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (float beta : {0.0f, 1.0f}) {
+        Buffer index = Buffer::random({rows, count}, DType::i64, 0, double(extent - 1), 8);
+        Buffer src = Buffer::random({rows, count}, dtype, -1, 1), y = Buffer::random({rows, extent}, dtype, -1, 1);
+        for (int64_t i = 0; i < src.numel(); ++i) src.set(i, std::ldexp(src.get(i), int(i * 7 % 23)));
+        std::vector<float> sums(size_t(y.numel()));
+        for (int64_t j = 0; j < y.numel(); ++j) sums[size_t(j)] = beta * float(y.get(j));
+        for (int64_t i = 0; i < src.numel(); ++i)
+          sums[size_t(i / count * extent + reference::get_integer(index.in(), i))] += float(src.get(i));
+        if (beta == 0) y.poison();
+        kernel_of(kernels::scatter_add, dtype)(1, y.out(beta), src.in(), index.in(), 1);
+        Buffer expected = Buffer::of(y.shape(), dtype, {sums.begin(), sums.end()});
+        for (int64_t i = 0; i < y.numel(); ++i)
+          ASSERT_EQ(y.get(i), expected.get(i)) << dtype << ' ' << count << " to " << extent << ", beta " << beta;
+      }
 }
 
 // Additions to rows along dimension 0 may meet anywhere, and one thread makes them; along dimension 1 several do.
@@ -166,6 +196,10 @@ TEST(Refusals, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
   EXPECT_EQ(error_of([&] { run(kernels::gather, matrix); }), "gather: index 1 is 4, outside [0, 4)");
   EXPECT_EQ(error_of([&] { run(kernels::scatter_add, matrix); }), "scatter_add: index 1 is 4, outside [0, 3)");
   EXPECT_EQ(error_of([&] { run(kernels::scatter, matrix); }), "scatter: index 1 is 4, outside [0, 3)");
+  Buffer row({2, 20}, DType::i64), src({2, 20}, DType::f32), sums({2, 3}, DType::f32);
+  row.set(37, 3);
+  auto add_rows = [&] { kernel_of(kernels::scatter_add, DType::f32)(1, sums.out(), src.in(), row.in(), 1); };
+  EXPECT_EQ(error_of(add_rows), "scatter_add: index 37 is 3, outside [0, 3)");
 }
 
 void expect_most_like_reference(const Buffer& x, Shape y, int dim, Tolerance tolerance) {

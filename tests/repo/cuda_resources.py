@@ -38,6 +38,7 @@ STACK = {  # a kernel, or what the kernel of a template does
     "normal_kernel": (40, LARGE_ANGLES),
     "rope_kernel": (48, PRINTS),
     "scatter_add_kernel": (160, DIMENSIONS + "; " + PRINTS),
+    "scatter_add_rows_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "scatter_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "scatter_rows_kernel": (48, PRINTS),
     "sort_entries_kernel": (48, PRINTS),
