@@ -63,15 +63,14 @@ TEST(Order, GivesTheFirstOfManyEitherWayAlongAnyDimension) {
   }
 }
 
-// On GPUs at most 32, and at most a quarter of a line, are found without a sort: by one warp, by a block of several, and
-// by blocks that have 8192 elements each, the last of them fewer than are wanted.
+// On GPUs at most 32, and at most a quarter of a line, are found without a sort: by one warp, by a block of several,
+// and by blocks that have 8192 elements each, the last of them fewer than are wanted.
 TEST(Order, FindsFewInLinesOfAnyLengthAndDtype) {
   struct Case {
     int64_t extent, wanted;
   };
-  const Case cases[] = {{1, 1},     {4, 1},      {5, 1},       {31, 7},    {127, 32},  {128, 32},
-                        {128, 128}, {129, 32},   {257, 1},     {1000, 33}, {2049, 32}, {4097, 10},
-                        {8192, 5},  {8193, 32},  {16390, 32}};
+  const Case cases[] = {{1, 1},   {4, 1},     {5, 1},     {31, 7},    {127, 32}, {128, 32},  {128, 128}, {129, 32},
+                        {257, 1}, {1000, 33}, {2049, 32}, {4097, 10}, {8192, 5}, {8193, 32}, {16390, 32}};
   for (DType dtype : kAll)
     for (auto [extent, wanted] : cases)
       for (bool descending : {false, true}) expect_first(few_numbers({2, extent}, dtype), wanted, 1, descending);
