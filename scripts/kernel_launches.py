@@ -174,7 +174,7 @@ def others(T, size):
                  [pointer("y"), pointer("x"), pointer("~index"), long(BIG), long(BIG // 768), long(CLASSES), long(768), FLAG_OFF], size,
                  work="gather")
     named = members(pointer("y"), pointer("x"), pointer("~index"), pointer("~order"), long(64), long(CLASSES), long(768), FLAG_ON, FLAG_ON)
-    yield Launch("embedding backward", T, "indexing", f"index_add_kernel<{T}>", (512 // size, 1),
+    yield Launch("embedding backward", T, "index_add", f"index_add_kernel<{T}>", (512 // size, 1),
                  [named, whole(size // 2), whole(768 * size // 512)], size, work="gather")
     yield Launch("transpose", T, "move", f"transpose_kernel<{T}>", (32, 8),
                  [pointer("y"), pointer("x"), long(4096), long(4096), FLAG_OFF], size,
