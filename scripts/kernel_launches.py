@@ -173,9 +173,9 @@ def others(T, size):
     yield Launch("embedding", T, "indexing", f"index_select_kernel<{T}>", (256, 1),
                  [pointer("y"), pointer("x"), pointer("~index"), long(BIG), long(BIG // 768), long(CLASSES), long(768), FLAG_OFF], size,
                  work="gather")
-    yield Launch("embedding backward", T, "indexing", f"index_add_kernel<{T}>", (256, 1),
-                 [pointer("y"), pointer("x"), pointer("~index"), pointer("~order"), long(64), long(CLASSES), long(768), long(3),
-                  FLAG_ON], size, work="gather")
+    named = members(pointer("y"), pointer("x"), pointer("~index"), pointer("~order"), long(64), long(CLASSES), long(768), FLAG_ON, FLAG_ON)
+    yield Launch("embedding backward", T, "index_add", f"index_add_kernel<{T}>", (512 // size, 1),
+                 [named, whole(size // 2), whole(768 * size // 512)], size, work="gather")
     yield Launch("transpose", T, "move", f"transpose_kernel<{T}>", (32, 8),
                  [pointer("y"), pointer("x"), long(4096), long(4096), FLAG_OFF], size,
                  work="gather", grid=(128, 128, 1))

@@ -1,34 +1,22 @@
-// index_select, index_add, gather, scatter_add, scatter.
+// index_select, gather, scatter_add, scatter. index_add is in index_add.cu.
 //
 // index_select  reads the selected elements and writes y; about 6 operations per element, 4 of them divisions.
 // gather        reads an index, an element and writes one; two divisions per dimension.
 // scatter_add   reads an index and an element and adds it to y, which it reads and writes: 1 addition per element.
 // scatter       reads an index and an element and writes one; two divisions per dimension, or one for a row.
-// index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1 addition each.
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
-// belongs to one thread, which goes through the entries in their order. index_add has one thread per column of a row
-// that the index names, scatter_add one per line along the dimension. Where the elements of a line are neighbours, a
-// warp has the line, however long, and takes 32 of them at a time: of those that meet, the first lane gets the others
-// by shuffles, in their order. Sums of f16 and bf16 are built in f32 and rounded once.
+// belongs to one thread, that of a line along the dimension, which goes through the entries in their order. Where the
+// elements of a line are neighbours, a warp has the line, however long, and takes 32 of them at a time: of those that
+// meet, the first lane gets the others by shuffles, in their order. Sums of f16 and bf16 are built in f32 and rounded once.
 
 #include <optional>
 
+#include <shardgrad/kernels/cuda/around.h>
 #include <shardgrad/kernels/cuda/map.h>
-#include <shardgrad/kernels/cuda/reduce.h>
-#include <shardgrad/kernels/cuda/sorted_index.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
-
-/// A tensor seen as (outer, extent, inner) around one dimension.
-struct Around {
-  int64_t outer = 1, extent, inner = 1;
-  Around(const Shape& shape, int dim) : extent(shape[dim]) {
-    for (int d = 0; d < dim; ++d) outer *= shape[d];
-    for (int d = dim + 1; d < shape.ndim(); ++d) inner *= shape[d];
-  }
-};
 
 // y is (outer, count, inner), x is (outer, extent, inner)
 template <class T>
@@ -47,44 +35,6 @@ void index_select(const Launch& how, OutView y, View x, View index, int dim) {
   dispatch(x.dtype, [&]<class T>() {
     launch<index_select_kernel<T>>(how, {blocks_for(y.numel()), kBlock}, y.as<T>(), x.as<T>(), index.as<int64_t>(),
                                    y.numel(), index.numel(), from.extent, from.inner, y.beta != 0);
-  });
-}
-
-// y is (outer, extent, inner), x is (outer, count, inner). `across` blocks share the k-th entry in the order of the
-// values; they add up the entries of its value if it is the first of those, and are done if not. Where the last of
-// several is of the value, so are those before it, which are then asked for before the first is added.
-template <class T>
-__global__ void index_add_kernel(T* y, const T* x, const int64_t* index, const int64_t* order, int64_t count,
-                                 int64_t extent, int64_t inner, int64_t across, bool accumulate) {
-  constexpr int together = 8;
-  int64_t part = blockIdx.x / across, col = blockIdx.x % across * blockDim.x + threadIdx.x;
-  int64_t outer = part / count, k = part % count, row = index[order[k]];
-  if (col >= inner || (k > 0 && index[order[k - 1]] == row)) return;
-  x += outer * count * inner + col;
-  Compute<T> sum = 0;
-  for (; k + together <= count && index[order[k + together - 1]] == row; k += together) {
-    T elements[together];
-    SG_UNROLL
-    for (int i = 0; i < together; ++i) elements[i] = x[order[k + i] * inner];
-    SG_UNROLL
-    for (int i = 0; i < together; ++i) sum += convert<Compute<T>>(elements[i]);
-  }
-  for (; k < count && index[order[k]] == row; ++k) sum += load(x + order[k] * inner);
-  store(y + (outer * extent + row) * inner + col, sum, accumulate);
-}
-
-void index_add(const Launch& how, OutView y, View x, View index, int dim) {
-  if (y.numel() == 0) return;
-  Around to(y.shape, dim);
-  if (y.beta == 0) kernels::fill.find(kThisDevice, y.dtype)(how, y, 0.0);
-  if (x.numel() == 0) return;
-  SortedIndex sorted(how, index, to.extent);
-  unsigned block = threads_for(to.inner);
-  int64_t across = blocks_for(to.inner, block), count = index.numel();
-  Config config{blocks_for(to.outer * count * across, 1), block};
-  dispatch(x.dtype, [&]<class T>() {
-    launch<index_add_kernel<T>>(how, config, y.as<T>(), x.as<T>(), index.as<int64_t>(), sorted.order(), count,
-                                to.extent, to.inner, across, y.beta != 0);
   });
 }
 
@@ -247,7 +197,6 @@ void scatter(const Launch& how, OutView y, View src, View index, int dim) {
 
 const Registered registered[] = {
     add_kernel<index_select>(kernels::index_select, kAll),
-    add_kernel<index_add>(kernels::index_add, kAll),
     add_kernel<gather>(kernels::gather, kAll),
     add_kernel<scatter_add>(kernels::scatter_add, kAll),
     add_kernel<scatter>(kernels::scatter, kAll),
