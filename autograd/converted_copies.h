@@ -21,8 +21,8 @@ namespace shardgrad::detail {
 /// Of one thread; they go with the last of the scopes that have them.
 class ConvertedCopies final : public RefCounted {
  public:
-  /// The values of `x` in `dtype`, in memory that others read, too. Undefined where x is converted for this use alone: at
-  /// its first use, at the first one after a change in place, where it is no plain parameter, and in a captured step
+  /// The values of `x` in `dtype`, in memory that others read, too. Undefined where x is converted for this use alone:
+  /// at its first use, at the first one after a change in place, where it is no plain parameter, and in a captured step
   /// around which the scope lies. Throws Error(input) when x is not in memory.
   Tensor of(const Tensor& x, DType dtype);
 
