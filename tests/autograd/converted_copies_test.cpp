@@ -112,17 +112,17 @@ TEST(ConvertedCopies, OneUseKeepsNothingAndTheScopesEndGivesAllBack) {
 
 TEST(ConvertedCopies, BackwardInTheScopeReadsThemAndKeepsNone) {
   Context context;
-  Tensor often = square_weight("often"), once = square_weight("once"), x = rows_of("x").set_requires_grad();
+  Tensor often = square_weight("often"), once = square_weight("once");
   Autocast scope(DType::bf16);
   {
     ConversionsOf conversions(often);
-    Tensor y = looped(x, often, 3);
+    Tensor y = looped(rows_of("x").set_requires_grad(), often, 3);
     EXPECT_EQ(conversions.take(), 2);
     sum(y).backward();
     EXPECT_EQ(conversions.take(), 0);
   }
   ConversionsOf conversions(once);
-  sum(looped(x, once, 1)).backward();
+  sum(looped(rows_of("x").set_requires_grad(), once, 1)).backward();
   EXPECT_EQ(conversions.take(), 2);
   EXPECT_EQ(copied(), kCopyBytes) << "of the other one";
 }
