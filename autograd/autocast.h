@@ -5,15 +5,26 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/dtype.h>
+#include <shardgrad/core/ledger.h>
+#include <shardgrad/core/ref.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind converted_parameter = named<"converted_parameter">;  ///< what a scope of Autocast keeps
+}
 
 namespace shardgrad {
 
 namespace detail {
-inline constinit thread_local ThreadSetting<std::optional<DType>> autocast{std::nullopt};
-}
+class ConvertedCopies;
+struct AutocastSetting {
+  std::optional<DType> dtype = {};
+  ConvertedCopies* copies = nullptr;  // of the outermost scope with a dtype
+};
+inline constinit thread_local ThreadSetting<AutocastSetting> autocast{AutocastSetting{}};
+}  // namespace detail
 
 /// The 16-bit dtype that the calling thread's matrix products compute in, if any.
-inline std::optional<DType> autocast_dtype() { return detail::autocast.of(context()); }
+inline std::optional<DType> autocast_dtype() { return detail::autocast.of(context()).dtype; }
 
 /// Mixed precision for a scope of the calling thread: operations convert their f32, f16 and bf16 operands (never f64),
 /// differentiably.
@@ -24,14 +35,17 @@ inline std::optional<DType> autocast_dtype() { return detail::autocast.of(contex
 ///     operations on two tensors, cat                          compute in the wider dtype of their operands
 ///
 /// Others keep the dtype they are given. No dtype: off. Parameters stay f32, and so do their gradients and the sums of
-/// these; the converted copy of a parameter is not kept for backward but made again.
+/// these. The converted copy of a parameter that is used once is not kept for backward but made again; the one of a
+/// plain parameter that is used again, unchanged, serves its further uses until the outermost scope ends.
 class Autocast {
  public:
   /// Throws Error(input) unless dtype is bf16 or f16.
   explicit Autocast(std::optional<DType> dtype);
+  ~Autocast();
 
  private:
-  ThreadSetting<std::optional<DType>>::Scope scope_;
+  Ref<detail::ConvertedCopies> copies_;
+  ThreadSetting<detail::AutocastSetting>::Scope scope_;
 };
 
 }  // namespace shardgrad

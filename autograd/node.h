@@ -223,6 +223,8 @@ class Leaf final : public Node {
  public:
   explicit Leaf(const Tensor& tensor);
   const char* name() const override { return "leaf"; }
+  /// Which no other leaf of the process has, also after this one.
+  uint64_t id() const { return id_; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
   Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
   void set_grad(Tensor grad);
@@ -253,6 +255,7 @@ class Leaf final : public Node {
   /// alone.
   bool gathers() const { return captured_ || has_grad_hooks(); }
   OutputMeta meta_;
+  const uint64_t id_;
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
   std::vector<std::function<void()>> ready_hooks_;

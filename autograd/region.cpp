@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/recompute.h>
 
 namespace shardgrad {
@@ -22,7 +23,7 @@ Tensor SavedTensor::get(const char* user) const {
          " was changed in place after it was saved for backward (version ", tensor.version(), ", saved at ", version,
          "); run backward before the change, or change a copy");
   }
-  return dtype ? cast(tensor, *dtype) : tensor;
+  return dtype ? cast_shared(tensor, *dtype) : tensor;
 }
 
 Region* Region::current() { return current_region; }
@@ -87,7 +88,9 @@ SavedTensor Region::save(const Tensor& tensor) {
 }
 
 void Region::note_input(const Tensor& input) {
-  if (running_again_ || !older(input) || std::ranges::count(offloaded_, input.storage().get()) > 0) return;
+  // A copy that autocast keeps goes with its scope; the parameter is noted where its conversion is recorded.
+  bool shared = input.storage()->tag().category == Category::converted_parameter;
+  if (running_again_ || shared || !older(input) || std::ranges::count(offloaded_, input.storage().get()) > 0) return;
   auto same = [&](const SavedTensor& watched) {
     return watched.tensor.storage() == input.storage() && watched.tensor.offset() == input.offset();
   };

@@ -19,7 +19,10 @@ template <class... Tensors> bool should_lower(const Tensors&... operands) {
   };
   return to && (lowers(operands) || ...);
 }
-inline Tensor lowered(const Tensor& x) { return should_lower(x) ? cast(x, *autocast_dtype()) : x; }
+/// cast(x, dtype), which may be a copy that a scope of Autocast keeps (autograd/converted_copies.h): not to be changed
+/// in place.
+Tensor cast_shared(const Tensor& x, DType dtype);
+inline Tensor lowered(const Tensor& x) { return should_lower(x) ? cast_shared(x, *autocast_dtype()) : x; }
 
 /// Whether autocast is on and an operand is of 16 bits.
 template <class... Tensors> bool should_widen(const Tensors&... operands) {

@@ -1,4 +1,6 @@
+#include <shardgrad/autograd/converted_copies.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/autograd/recompute.h>
 #include <shardgrad/core/pretend_zeros.h>
@@ -30,16 +32,28 @@ struct Clone final : Node {
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(dy[0]); }
 };
 
+void record_cast(const Tensor& y, const Tensor& x) {
+  auto* node = is_floating(y.dtype()) ? record<Cast>(y, x) : nullptr;
+  if (node && x.is_leaf() && !recomputing())
+    node->source = x, node->version = x.version(), node->copy_version = y.version();
+}
+
 }  // namespace
 
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor y = empty(x.shape(), {dtype, x.device()});
   launch(kernels::cast, x, out(y), x);
-  auto* node = is_floating(dtype) ? record<Cast>(y, x) : nullptr;
-  if (node && x.is_leaf() && !recomputing())
-    node->source = x, node->version = x.version(), node->copy_version = y.version();
+  record_cast(y, x);
   return y;
+}
+
+Tensor cast_shared(const Tensor& x, DType dtype) {
+  detail::ConvertedCopies* copies = detail::autocast.of(context()).copies;
+  Tensor shared = copies ? copies->of(x, dtype) : Tensor();
+  if (!shared.defined()) return cast(x, dtype);
+  record_cast(shared, x);
+  return shared;
 }
 
 Tensor to_device(const Tensor& x, Device device) {

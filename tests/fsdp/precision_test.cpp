@@ -215,5 +215,25 @@ TEST(MixedMemory, I28_AutocastKeepsNoCopyOfTheParameters) {
   });
 }
 
+TEST(MixedMemory, AutocastKeepsNoCopyOfAShardedParameterThatIsUsedAgain) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(2, [strategy](dist::ProcessGroup& group) {
+      auto model = nn::make<Chain>();
+      auto sharded = fully_shard(*model, group, {.strategy = strategy});
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+      Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+      Autocast precision(DType::bf16);
+      for (int step = 0; step < 2; ++step) {
+        for (int i = 0; i < 3; ++i) {
+          NoGrad no_grad;
+          model(x);
+        }
+        mse_loss(model(x), t, 40).backward();
+        optimizer.step(), optimizer.zero_grad();
+      }
+      EXPECT_EQ(context().ledger().peak(Category::converted_parameter), 0);
+    });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -30,6 +30,26 @@ Tensor parameter(const std::vector<float>& values) {
   return from_vector(values, {int64_t(values.size())}).set_requires_grad();
 }
 
+// Autocast keeps the copy of a parameter that is used again, until it changes.
+TEST(Optimizer, AStepInAScopeOfAutocastIsSeenByTheNextUse) {
+  Context context;
+  Tensor w = from_vector<float>({1, 2, 3, 4}, {2, 2}).set_requires_grad(), x = ones({1, 2});
+  optim::SGD sgd({{"w", w}}, {.lr = 0.5});
+  optim::AdamW adam({{"w", w}}, {.lr = 0.5});
+  auto seen = [](const Tensor& y) { return y.detach().to(DType::f32).to_vector<float>(); };
+  Autocast scope(DType::bf16);
+  for (optim::Optimizer* optimizer : {static_cast<optim::Optimizer*>(&sgd), static_cast<optim::Optimizer*>(&adam)}) {
+    Tensor y;
+    for (int i = 0; i < 3; ++i) y = linear(x, w, Tensor());
+    EXPECT_GT(context.ledger().current(Category::converted_parameter), 0);
+    sum(y).backward();
+    optimizer->step(), optimizer->zero_grad();
+    Tensor expected = linear(x.to(DType::bf16), w.detach().to(DType::bf16), Tensor());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(seen(linear(x, w, Tensor())), seen(expected));
+    EXPECT_NE(seen(y), seen(expected));
+  }
+}
+
 // --- formulas ------------------------------------------------------------------------------------------------------
 
 constexpr int kCount = 9, kSteps = 5;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/core/capture.h>
@@ -240,6 +241,45 @@ TEST(StepGraph, RunningStatisticsAndAutocastAreThoseOfPlainSteps) {
     return seen;
   };
   EXPECT_EQ(train(true), train(false));
+}
+
+// What the scope keeps of plain steps is not what a replay would find.
+TEST(StepGraph, AScopeOfAutocastAroundStepsChangesNoBit) {
+  Context context({.device = kSim});
+  auto train = [](bool captures, bool around) {
+    nn::Linear square(kIn, kIn);
+    square.materialize();
+    optim::SGD optimizer(square.named_parameters(), {.lr = 0.001});
+    Tensor x = zeros({kBatch, kIn});
+    auto looped = [&] {
+      Autocast narrow(DType::bf16);
+      Tensor y = x;
+      for (int i = 0; i < 3; ++i) y = square.forward(y);
+      return sum(cast(y, DType::f32));
+    };
+    StepGraph step([&] {
+      Tensor loss = looped();
+      loss.backward();
+      optimizer.step(), optimizer.zero_grad();
+      return loss.detach();
+    });
+    std::optional<Autocast> all;
+    if (around) all.emplace(DType::bf16);
+    std::vector<float> seen;
+    for (int i = 0; i < 8; ++i) {
+      copy_into(x, test::normal({kBatch, kIn}, concat("x", i)));
+      if (i % 2 == 1) {
+        NoGrad no_grad;
+        seen.push_back(float(looped().item()));
+      }
+      seen.push_back(float((captures ? step() : step.plain()).item()));
+    }
+    return seen;
+  };
+  std::vector<float> plain = train(false, false);
+  EXPECT_EQ(train(true, false), plain);
+  EXPECT_EQ(train(false, true), plain);
+  EXPECT_EQ(train(true, true), plain);
 }
 
 // --- optimizers ------------------------------------------------------------------------------------------------------
