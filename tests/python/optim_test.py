@@ -92,8 +92,8 @@ def test_steps_below_the_precision_of_bfloat16_move_its_mean():
     w.grad = grad
     optimizer.step()
     moved = 4096 - w.detach().to(sg.float32).sum().item()
-    assert 0.75 < moved < 1.25
-    with pytest.raises(sg.InputError, match="stochastic_rounding=2 is not possible|stochastic_rounding='yes' is not possible"):
+    assert 0.7 < moved < 1.3
+    with pytest.raises(sg.InputError, match="AdamW: stochastic_rounding='yes' is not possible"):
         optim.AdamW([w], stochastic_rounding="yes")
 
 

@@ -1,6 +1,7 @@
 // The optimizers that a configuration names: Lion, and Muon with AdamW beside it.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/linear.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/step.h>
