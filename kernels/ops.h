@@ -239,9 +239,10 @@ struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first_step;
   double grad_scale = 1;  ///< such as 1 / loss scale
-  static constexpr int64_t kNumbers = 2;
-  void write(double* to) const { to[0] = lr, to[1] = first_step ? 1 : 0; }
-  void take(const double* from) { lr = from[0], first_step = from[1] != 0; }
+  Rounding rounding = {};  ///< where p is bf16
+  static constexpr int64_t kNumbers = 2 + Rounding::kNumbers;
+  void write(double* to) const { to[0] = lr, to[1] = first_step ? 1 : 0, rounding.write(to + 2); }
+  void take(const double* from) { lr = from[0], first_step = from[1] != 0, rounding.take(from + 2); }
 };
 /// (ranges(key), scale); state: momentum buffer or undefined, nothing
 extern Slot<UpdateRanges<SgdArgs>, View> sgd;
@@ -250,16 +251,19 @@ struct AdamArgs {
   bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
   double bias_correction1, bias_correction2;   ///< 1 - beta^step
   double grad_scale = 1;
+  Rounding rounding = {};
   /// What the host computes of them for all elements.
   double keep() const { return 1 - lr * weight_decay; }
   double step_size() const { return lr / bias_correction1; }
   double root_correction() const { return 1 / std::sqrt(bias_correction2); }
-  static constexpr int64_t kNumbers = 6;
+  static constexpr int64_t kNumbers = 6 + Rounding::kNumbers;
   void write(double* to) const {
     to[0] = keep(), to[1] = step_size(), to[2] = root_correction();
-    to[3] = lr, to[4] = bias_correction1, to[5] = bias_correction2;
+    to[3] = lr, to[4] = bias_correction1, to[5] = bias_correction2, rounding.write(to + 6);
   }
-  void take(const double* from) { lr = from[3], bias_correction1 = from[4], bias_correction2 = from[5]; }
+  void take(const double* from) {
+    lr = from[3], bias_correction1 = from[4], bias_correction2 = from[5], rounding.take(from + 6);
+  }
 };
 /// (ranges(key), scale); state: exp_avg, exp_avg_sq
 extern Slot<UpdateRanges<AdamArgs>, View> adam;

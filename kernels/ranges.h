@@ -11,7 +11,21 @@
 
 namespace shardgrad::kernels {
 
-/// A flat range, what belongs to it, and how it is updated: neighbours may obey different rules.
+/// How new numbers of bf16 are rounded: up or down by chance, so that their mean is what f32 would have. 16 random bits
+/// are added below the last one that is kept, and all below it is cut off; what bf16 has stays as it is, and so does
+/// not-a-number. Those of element i are the upper ones of lane (begin + i) % 4 of Philox4x32-10(key = seed, counter =
+/// (begin + i) / 4 and 0).
+struct Rounding {
+  uint64_t seed = 0;
+  int64_t begin = 0;  ///< index of the first element, so a range of a parameter is rounded as the whole would be
+
+  static constexpr int64_t kNumbers = 2;  ///< the halves of the seed, which is another in each step
+  void write(double* to) const { to[0] = double(seed >> 32), to[1] = double(uint32_t(seed)); }
+  void take(const double* from) { seed = uint64_t(from[0]) << 32 | uint64_t(from[1]); }
+};
+
+/// A flat range, what belongs to it, and how it is updated: neighbours may obey different rules. Where p is bf16, g is
+/// too, the state is f32, there is no copy, and the new p is rounded by chance (Args::rounding).
 template <class Args> struct UpdateRange {
   OutView p;
   std::array<OutView, 2> state;  ///< as the operation says

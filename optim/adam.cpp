@@ -11,7 +11,7 @@ struct Adam::Gathered : GatheredUpdates<kernels::AdamArgs> {};
 
 Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled)
     : Optimizer(name, std::move(parameters), options.lr, options.weight_decay.value_or(decoupled ? 0.01 : 0),
-                std::move(rules), {"exp_avg", "exp_avg_sq"}),
+                std::move(rules), {"exp_avg", "exp_avg_sq"}, options.stochastic_rounding),
       options_(options),
       gathered_(std::make_shared<Gathered>()),
       decoupled_(decoupled) {
@@ -21,7 +21,8 @@ Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions
 }
 
 void Adam::update(Run& run) {
-  auto args = [o = options_, decoupled = decoupled_, decay = run.weight_decay, scale = run.grad_scale](const Now& now) {
+  auto args = [o = options_, decoupled = decoupled_, decay = run.weight_decay, scale = run.grad_scale,
+               begin = run.begin](const Now& now) {
     return kernels::AdamArgs{.lr = now.lr,
                              .beta1 = o.beta1,
                              .beta2 = o.beta2,
@@ -30,7 +31,8 @@ void Adam::update(Run& run) {
                              .decoupled = decoupled,
                              .bias_correction1 = 1 - std::pow(o.beta1, double(now.step)),
                              .bias_correction2 = 1 - std::pow(o.beta2, double(now.step)),
-                             .grad_scale = scale};
+                             .grad_scale = scale,
+                             .rounding = {now.random, begin}};
   };
   gathered_->add(run, args);
 }

@@ -12,6 +12,7 @@ struct AdamOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   std::optional<double> weight_decay = {};  ///< unset: 0 for Adam, 0.01 for AdamW
+  bool stochastic_rounding = false;         ///< takes parameters of bf16, and rounds them up or down by chance
 };
 
 /// Adam with PyTorch's formulas, t being the parameter's own step count:
@@ -24,6 +25,12 @@ struct AdamOptions {
 /// Decay is for biases, too, unless Rules say otherwise; the program leaves out parameters of one dimension by itself
 /// (train/config.h, no_decay). State: exp_avg, exp_avg_sq (f32; f64 for f64 parameters). Throws Error(input) for
 /// options that make no sense.
+///
+/// With stochastic_rounding parameters of bf16 are taken, too (not f16): p is computed in f32, and rounded up or down
+/// with such chances that its mean is what f32 would have, so that steps below its precision are not lost
+/// (docs/mixed_precision.md). The random bits are a function of the context's seed, the parameter's name, its count of
+/// steps, and an element's place in it: the same for any device, strategy, number of ranks and threads, and after a
+/// resume.
 class Adam : public Optimizer {
  public:
   using Options = AdamOptions;

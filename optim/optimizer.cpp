@@ -33,8 +33,12 @@ void check_option(const char* optimizer, const char* option, double value, bool 
 }
 
 Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay,
-                     Rules rules, std::vector<std::string> state_names)
-    : name_(name), parameters_(std::move(parameters)), state_names_(std::move(state_names)), lr_(lr) {
+                     Rules rules, std::vector<std::string> state_names, bool stochastic_rounding)
+    : name_(name),
+      parameters_(std::move(parameters)),
+      state_names_(std::move(state_names)),
+      lr_(lr),
+      stochastic_rounding_(stochastic_rounding) {
   check_option(name, "lr", lr, lr >= 0);
   check_option(name, "weight_decay", weight_decay, weight_decay >= 0);
   SG_CHECK(!parameters_.empty(), name_, ": there are no parameters to optimize");
@@ -55,7 +59,14 @@ Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, d
   apply_rules(rules);
 }
 
-void Optimizer::check_dtype(size_t i) const { check_wide(name_, parameters_[i], slots_[i].owner); }
+void Optimizer::check_dtype(size_t i) const {
+  bool is_bf16 = updated_dtype(parameters_[i], slots_[i].owner) == DType::bf16;
+  if (is_bf16 && stochastic_rounding_) return;
+  check_wide(name_, parameters_[i], slots_[i].owner,
+             is_bf16                ? "; SGD, Adam and AdamW take bf16 with stochastic_rounding"
+             : stochastic_rounding_ ? "; stochastic_rounding is for bf16"
+                                    : "");
+}
 
 // State of before the parameter went to another device or dtype.
 void Optimizer::check_state(size_t i) const {
@@ -117,6 +128,7 @@ std::vector<Tensor> Optimizer::gradients() const {
 
 bool Optimizer::follows(const Piece& before, const Piece& after) const {
   const Slot &a = slots_[before.index], &b = slots_[after.index];
+  if (before.range.values.dtype() == DType::bf16) return false;  // each is rounded by random bits of its own
   if (a.weight_decay != b.weight_decay || lr_of(before.index) != lr_of(after.index) || a.steps != b.steps) return false;
   if (!adjacent(before.range.values, after.range.values) || !adjacent(before.range.grad, after.range.grad))
     return false;
@@ -141,7 +153,9 @@ Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, d
           slot.steps + 1,
           grad_scale,
           {},
-          {}};
+          {},
+          random_of(first.index, slot.steps + 1),
+          first.range.begin};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
   return run;
 }

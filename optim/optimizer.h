@@ -132,7 +132,8 @@ class Optimizer {
   /// What of an update changes from step to step.
   struct Now {
     double lr;
-    int64_t step;  ///< 1 for the first
+    int64_t step;     ///< 1 for the first
+    uint64_t random;  ///< the seed of the bits that round values of bf16 (kernels::Rounding); 0 where there are none
   };
   /// A contiguous run of elements with the same options; flat tensors of one length.
   struct Run {
@@ -144,7 +145,9 @@ class Optimizer {
     double grad_scale;
     Tensor scale;  ///< where it is defined, one f64 beside the values: the gradient is multiplied by it, too
     std::function<Now()> later = {};  ///< in a step that is captured (core/capture.h): as now(), when it is run again
-    Now now() const { return {lr, step}; }
+    uint64_t random = 0;
+    int64_t begin = 0;  ///< index within its parameter of the first element
+    Now now() const { return {lr, step, random}; }
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
     /// For an update that multiplies by the scale. One that is not taken from the Run that update() is given, where
@@ -152,9 +155,11 @@ class Optimizer {
     Tensor take_scale() { return std::exchange(scale, Tensor()); }
   };
   /// `state_names` are the state tensors that an update keeps, at most kMaxStates. Throws Error(input) for a trainable
-  /// parameter that is to be updated in 16 bits: small steps would be lost in rounding.
+  /// parameter that is to be updated in 16 bits: small steps would be lost in rounding. With `stochastic_rounding` bf16
+  /// is taken, for an update() that rounds as kernels::Rounding says, by Now::random and Run::begin; a run is of one
+  /// parameter then.
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
-            std::vector<std::string> state_names);
+            std::vector<std::string> state_names, bool stochastic_rounding = false);
   virtual void update(Run& run) = 0;
   /// A launch costs a device that works beside the host more than an element: update() may only gather runs, for
   /// end_updates() to launch. So many at most come between the two, of one device and dtype, and with copies of one.
@@ -211,6 +216,7 @@ class Optimizer {
     return given && !state_names_.empty() && given(state_name(i, 0));
   }
   void check_dtype(size_t i) const;
+  uint64_t random_of(size_t i, int64_t step) const;
   void check_state(size_t i) const;
   void warn_of_untrained() const;
   void tell_owners(void (GradSink::*event)()) const;
@@ -238,6 +244,7 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::vector<std::string> state_names_;
   double lr_;
+  bool stochastic_rounding_;
   int64_t calls_ = 0;                                               // of step
   const std::shared_ptr<Optimizer> self_{this, [](Optimizer*) {}};  // while it lives, for captured steps
 };

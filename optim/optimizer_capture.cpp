@@ -36,7 +36,10 @@ std::function<Optimizer::Now()> Optimizer::later_of(std::span<const Piece> piece
                "' were updated together when the step was captured, and have learning rates or counts of steps that ",
                "differ now; make a new StepGraph");
   });
-  return [this, first] { return Now{lr_of(first), slots_[first].steps + 1}; };
+  return [this, first] {
+    int64_t step = slots_[first].steps + 1;
+    return Now{lr_of(first), step, random_of(first, step)};
+  };
 }
 
 void Optimizer::check_not_moved(std::span<const Place> places) const {

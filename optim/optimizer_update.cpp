@@ -3,6 +3,7 @@
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/capture.h>
 #include <shardgrad/core/device.h>
+#include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/optimizer.h>
 
@@ -20,6 +21,15 @@ bool go_together(const LocalRange& a, const LocalRange& b) {
 }
 
 }  // namespace
+
+// The same on all ranks, and for each part of a larger parameter another.
+uint64_t Optimizer::random_of(size_t i, int64_t step) const {
+  if (!stochastic_rounding_) return 0;
+  const NamedParameter& parameter = parameters_[i];
+  uint64_t stream = stream_of("stochastic rounding", parameter.name) + uint64_t(parameter.part.begin);
+  std::array<uint32_t, 4> words = philox(context().seed(), stream, uint64_t(step));
+  return uint64_t(words[0]) << 32 | words[1];
+}
 
 // Of neighbours, whose gradients arrive together.
 Optimizer::Run Optimizer::ready_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) const {

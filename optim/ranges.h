@@ -21,12 +21,19 @@ inline void check_owner(const std::string& who, const char* what, const NamedPar
            " was made; make the ", what, " after fully_shard");
 }
 
-/// Throws Error(input) for a parameter whose elements have 16 bits, in which small steps are lost.
-inline void check_wide(const std::string& who, const NamedParameter& parameter, GradSink* owner) {
-  DType dtype = owner ? owner->dtype() : parameter.tensor.dtype();
+/// The dtype in which a parameter is updated: of a sharded one that of the shards.
+inline DType updated_dtype(const NamedParameter& parameter, GradSink* owner) {
+  return owner ? owner->dtype() : parameter.tensor.dtype();
+}
+
+/// Throws Error(input) for a parameter whose elements have 16 bits, in which small steps are lost. `or_else` ends the
+/// message.
+inline void check_wide(const std::string& who, const NamedParameter& parameter, GradSink* owner,
+                       const char* or_else = "") {
+  DType dtype = updated_dtype(parameter, owner);
   SG_CHECK(size_of(dtype) >= 4, who, ": '", parameter.name, "' is ", dtype,
            ", in which small updates are lost; keep the model in f32 and compute in ", dtype,
-           " in a scope of Autocast, or shard it with Config::param_dtype");
+           " in a scope of Autocast, or shard it with Config::param_dtype", or_else);
 }
 
 /// Calls `call` with each of `all`, also after one of them has thrown; then throws what was thrown first.

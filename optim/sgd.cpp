@@ -9,7 +9,8 @@ struct SGD::Gathered : GatheredUpdates<kernels::SgdArgs> {};
 
 SGD::SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules)
     : Optimizer("SGD", std::move(parameters), options.lr, options.weight_decay, std::move(rules),
-                options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}),
+                options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{},
+                options.stochastic_rounding),
       options_(options),
       gathered_(std::make_shared<Gathered>()) {
   check_option("SGD", "momentum", options.momentum, options.momentum >= 0);
@@ -19,14 +20,15 @@ SGD::SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules
 }
 
 void SGD::update(Run& run) {
-  auto args = [o = options_, decay = run.weight_decay, scale = run.grad_scale](const Now& now) {
+  auto args = [o = options_, decay = run.weight_decay, scale = run.grad_scale, begin = run.begin](const Now& now) {
     return kernels::SgdArgs{.lr = now.lr,
                             .momentum = o.momentum,
                             .dampening = o.dampening,
                             .weight_decay = decay,
                             .nesterov = o.nesterov,
                             .first_step = now.step == 1,
-                            .grad_scale = scale};
+                            .grad_scale = scale,
+                            .rounding = {now.random, begin}};
   };
   gathered_->add(run, args);
 }

@@ -12,6 +12,7 @@ struct SgdOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  bool stochastic_rounding = false;  ///< takes parameters of bf16, and rounds them up or down by chance (optim/adam.h)
 };
 
 /// Stochastic gradient descent with PyTorch's formulas:

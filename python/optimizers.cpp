@@ -180,6 +180,7 @@ template <class O> optim::AdamOptions adam_options(double lr, const nb::kwargs& 
   options.take_betas(o.beta1, o.beta2);
   options.take("eps", o.eps);
   options.take("weight_decay", o.weight_decay);
+  options.take("stochastic_rounding", o.stochastic_rounding);
   return o;
 }
 optim::SgdOptions sgd_options(double lr, const nb::kwargs& given) {
@@ -189,6 +190,7 @@ optim::SgdOptions sgd_options(double lr, const nb::kwargs& given) {
   options.take("dampening", o.dampening);
   options.take("weight_decay", o.weight_decay);
   options.take("nesterov", o.nesterov);
+  options.take("stochastic_rounding", o.stochastic_rounding);
   return o;
 }
 optim::RmspropOptions rmsprop_options(double lr, const nb::kwargs& given) {

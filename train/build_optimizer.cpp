@@ -39,9 +39,12 @@ optim::Rules make_rules(const Config::Optimizer& o, const Parameters& own, const
   return rules;
 }
 
+optim::AdamOptions adam_options(const Config::Optimizer& o) {
+  return {o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay, o.stochastic_rounding};
+}
+
 std::unique_ptr<optim::Optimizer> make_adamw(const Config::Optimizer& o, const Parameters& own, const Parameters& all) {
-  optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
-  return std::make_unique<optim::AdamW>(own, options, make_rules(o, own, all));
+  return std::make_unique<optim::AdamW>(own, adam_options(o), make_rules(o, own, all));
 }
 
 // The tables of embeddings, also where another layer has one for its own.
@@ -86,11 +89,12 @@ Optimizers make_named(const Config::Optimizer& o, nn::Module& model, const Param
     optim::LionOptions options{o.lr, o.lion_betas[0], o.lion_betas[1], o.weight_decay};
     return {std::make_unique<optim::Lion>(all, options, rules)};
   }
-  if (o.name == "adam") {
-    optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
-    return {std::make_unique<optim::Adam>(all, options, rules)};
-  }
-  optim::SgdOptions options{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  if (o.name == "adam") return {std::make_unique<optim::Adam>(all, adam_options(o), rules)};
+  optim::SgdOptions options{.lr = o.lr,
+                            .momentum = o.momentum,
+                            .weight_decay = o.weight_decay,
+                            .nesterov = o.nesterov,
+                            .stochastic_rounding = o.stochastic_rounding};
   return {std::make_unique<optim::SGD>(all, options, rules)};
 }
 

@@ -49,6 +49,7 @@ struct Config {
     double muon_momentum = 0.95;
     std::vector<std::string> adamw{kEmbeddings};  ///< of muon: names, or kEmbeddings
     std::vector<std::string> no_decay{kVectors};  ///< names, or kVectors
+    bool stochastic_rounding = false;
   } optimizer;
   struct Schedule {
     std::string name = "constant";

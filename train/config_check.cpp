@@ -30,7 +30,8 @@ bool knows_optimizer(const std::string& name, const std::string& key) {
                                            {"optimizer.eps", {"adam", "adamw", "muon"}},
                                            {"optimizer.lion_betas", {"lion"}},
                                            {"optimizer.muon_momentum", {"muon"}},
-                                           {"optimizer.adamw", {"muon"}}};
+                                           {"optimizer.adamw", {"muon"}},
+                                           {"optimizer.stochastic_rounding", {"sgd", "adam", "adamw"}}};
   return knows(keys, name, key);
 }
 

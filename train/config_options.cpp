@@ -90,6 +90,9 @@ void list_optimizer(OptionList& list, Config& c) {
   list.add("optimizer.no_decay", o.no_decay,
            "parameter names without weight decay; `*` stands for any part, and `vectors` for every parameter of one "
            "dimension, such as biases and the gains of norms");
+  list.add("optimizer.stochastic_rounding", o.stochastic_rounding,
+           "sgd, adam and adamw only: parameters may be of bf16, as a model of your own may have them, and are rounded "
+           "up or down by chance (docs/mixed_precision.md)");
 }
 
 void list_loop(OptionList& list, Config& c) {

@@ -155,7 +155,7 @@ struct TransformerLoops {
                             bool inverse, bool accumulate);
 };
 
-/// For f32 and f64.
+/// For f32 and f64; numbers of bf16 are converted before.
 struct OptimizerLoops {
   void (*sgd[2])(void* p, void* momentum, const void* g, int64_t n, const kernels::SgdArgs&);
   void (*adam[2])(void* p, void* exp_avg, void* exp_avg_sq, const void* g, int64_t n, const kernels::AdamArgs&);
@@ -173,6 +173,8 @@ struct RandomLoops {
   void (*normal[kFloatCount])(void* y, int64_t n, RandomRange, double mean, double deviation, bool accumulate);
   /// y = u >= p ? x * scale : 0
   void (*dropout[kFloatCount])(void* y, const void* x, int64_t n, RandomRange, double p, double scale, bool accumulate);
+  /// y (bf16) = x (f32), rounded as kernels::Rounding has it; the stream is 0
+  void (*round_by_chance)(void* y, const float* x, int64_t n, RandomRange);
 };
 
 /// One thread's share of a matrix product: c (m, n) = a (m, k) · b (k, n), element (i, j) of a at a[i * a_row + j *

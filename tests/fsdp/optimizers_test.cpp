@@ -108,6 +108,47 @@ TEST(Optimizers, ShardsIn16BitsAreRefusedAndParametersIn16BitsAreNot) {
   });
 }
 
+// Rank 0 alone has a gradient, so that its bits are the same on any number of ranks.
+void train_rounded(nn::Child<Small>& model, bool adam, int rank) {
+  optim::AdamOptions of_adam{.lr = 1e-3, .stochastic_rounding = true};
+  optim::SgdOptions of_sgd{.lr = 1e-4, .momentum = 0.9, .stochastic_rounding = true};
+  std::unique_ptr<optim::Optimizer> optimizer;
+  if (adam)
+    optimizer = std::make_unique<optim::AdamW>(model->named_parameters(), of_adam);
+  else
+    optimizer = std::make_unique<optim::SGD>(model->named_parameters(), of_sgd);
+  for (int step = 0; step < 4; ++step) {
+    sum(model(full({1, 7}, step + 1, DType::bf16)) * (rank == 0 ? 1.0 : 0.0)).backward();
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+}
+
+TEST(Optimizers, ShardsInBf16AreRoundedAsThoseOfAPlainModel) {
+  for (bool adam : {false, true}) {
+    Weights expected, before;
+    {
+      Context context;
+      auto plain = nn::make<Small>();
+      plain->to(DType::bf16);
+      plain->materialize();
+      for (auto& [name, tensor] : plain->state_dict()) before[name] = values_of(tensor.detach());
+      train_rounded(plain, adam, 0);
+      for (auto& [name, tensor] : plain->state_dict()) expected[name] = values_of(tensor.detach());
+    }
+    EXPECT_NE(expected, before);
+    for (int world : {1, 2, 3})
+      for (const Config& config : strategies(world))
+        dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+          auto model = nn::make<Small>();
+          model->to(DType::bf16);
+          auto sharded = fully_shard(*model, group, config);
+          train_rounded(model, adam, group.rank());
+          EXPECT_EQ(weights_of(*sharded), expected) << name_of(config.strategy) << " W=" << world << " adam " << adam;
+        });
+  }
+}
+
 TEST(Optimizers, AShardedModelIsNotMoved) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Small>();

@@ -1,8 +1,11 @@
 #include <pthread.h>
 
+#include <bit>
+#include <cmath>
 #include <set>
 
 #include <shardgrad/certify/reference/rest.h>
+#include <shardgrad/core/rng.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {
@@ -332,6 +335,129 @@ TEST(Optimizers, NumbersInTheDevicesMemoryTakeThePlaceOfThoseOfTheCall) {
     EXPECT_TRUE(updated(kernels::adam, old, numbers_of(now)) == updated(kernels::adam, now, Buffer())) << dtype;
     EXPECT_TRUE(updated(kernels::sgd, later, numbers_of(first)) == updated(kernels::sgd, first, Buffer())) << dtype;
   }
+}
+
+// What an update in f32 would give, as kernels::Rounding rounds element i of a range.
+uint16_t rounded_by_chance(float value, const kernels::Rounding& rounding, int64_t i) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  auto place = uint64_t(rounding.begin + i);
+  uint32_t word = philox(rounding.seed, 0, place / 4)[place % 4];
+  return std::isnan(value) ? uint16_t((bits >> 16) | 0x40u) : uint16_t((bits + (word >> 16)) >> 16);
+}
+
+// One range of parameters of bf16: numbers, gradients, and two states of f32.
+struct NarrowUpdate {
+  Buffer p, g, first, second;
+  explicit NarrowUpdate(int64_t n)
+      : p(Buffer::random({n}, DType::bf16)),
+        g(Buffer::random({n}, DType::bf16, -1, 1, 3)),
+        first(Buffer::random({n}, DType::f32, -1, 1, 4)),
+        second(Buffer::random({n}, DType::f32, 0, 1, 5)) {}
+  // Elements [begin, end).
+  template <class Args>
+  void run(Slot<kernels::UpdateRanges<Args>, View>& slot, Args args, int threads, int64_t begin, int64_t end,
+           View numbers = {}) {
+    auto part = [&](auto view) {
+      using Byte = std::conditional_t<std::is_same_v<decltype(view), View>, const char, char>;
+      view.data = static_cast<Byte*>(view.data) + size_t(begin) * size_of(view.dtype);
+      view.shape = {end - begin};
+      return view;
+    };
+    args.rounding.begin += begin;
+    auto range = std::make_shared<std::vector<kernels::UpdateRange<Args>>>(
+        1, kernels::UpdateRange<Args>{part(p.out()), {part(first.out()), part(second.out())}, {}, part(g.in()), args,
+                                      numbers});
+    kernel_of(slot, p.dtype())(threads, range, {});
+  }
+  // The same numbers in f32.
+  NarrowUpdate wide() const {
+    NarrowUpdate result = *this;
+    for (Buffer* each : {&result.p, &result.g}) {
+      Buffer converted(each->shape(), DType::f32);
+      for (int64_t i = 0; i < each->numel(); ++i) converted.set(i, each->get(i));
+      *each = converted;
+    }
+    return result;
+  }
+  bool operator==(const NarrowUpdate&) const = default;
+};
+
+template <class Args>
+void expect_rounded_by_chance(Slot<kernels::UpdateRanges<Args>, View>& slot, Args args, int64_t n, int64_t begin) {
+  args.rounding = {0x123456789abcdefu, begin};
+  NarrowUpdate narrow(n), wide = narrow.wide(), before = narrow;
+  narrow.run(slot, args, 1, 0, n);
+  wide.run(slot, args, 1, 0, n);
+  EXPECT_TRUE(narrow.first == wide.first && narrow.second == wide.second) << "the state is that of f32";
+  for (int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(narrow.p.in().as<uint16_t>()[i], rounded_by_chance(wide.p.in().as<float>()[i], args.rounding, i))
+        << slot.name() << ' ' << i << " of " << n << " from " << begin;
+  for (int threads : {2, 3}) {
+    NarrowUpdate other = before;
+    other.run(slot, args, threads, 0, n);
+    EXPECT_TRUE(other == narrow) << threads << " threads";
+  }
+  for (int64_t cut = 0; cut <= n; cut += n > 100 ? 23333 : 1) {
+    NarrowUpdate parts = before;
+    parts.run(slot, args, 2, 0, cut);
+    parts.run(slot, args, 2, cut, n);
+    ASSERT_TRUE(parts == narrow) << slot.name() << " cut at " << cut << " of " << n << " from " << begin;
+  }
+}
+
+TEST(Optimizers, ParametersOfBf16AreUpdatedInF32AndRoundedByChanceWhereverTheyAreCut) {
+  Context context;
+  for (int64_t n : {0, 1, 5, 67, 70001})
+    for (int64_t begin : {0, 3, 64}) {
+      expect_rounded_by_chance(kernels::sgd, kernels::SgdArgs{0.1, 0.9, 0, 0.01, true, false, 0.5}, n, begin);
+      expect_rounded_by_chance(kernels::adam, kernels::AdamArgs{1e-2, 0.9, 0.999, 1e-8, 0.1, true, 0.2, 0.3, 0.5}, n,
+                               begin);
+    }
+}
+
+TEST(Optimizers, TheSeedOfRoundingMayLieInTheDevicesMemory) {
+  Context context;
+  auto expect = [](auto& slot, auto args) {
+    args.rounding.seed = 0xfedcba9876543210u;
+    std::vector<double> numbers(size_t(args.kNumbers));
+    args.write(numbers.data());
+    Buffer now = Buffer::of({args.kNumbers}, DType::f64, numbers);
+    NarrowUpdate plain(70), again = plain, other = plain;
+    plain.run(slot, args, 1, 0, 70);
+    args.rounding.seed = 7;
+    again.run(slot, args, 1, 0, 70, now.in());
+    other.run(slot, args, 1, 0, 70);
+    EXPECT_TRUE(again == plain) << slot.name();
+    EXPECT_FALSE(other == plain) << slot.name();
+  };
+  expect(kernels::sgd, kernels::SgdArgs{0.1, 0.9, 0, 0.01, false, false});
+  expect(kernels::adam, kernels::AdamArgs{1e-2, 0.9, 0.999, 1e-8, 0.1, true, 0.2, 0.3});
+}
+
+// p - lr · g with lr 1 and no decay.
+TEST(Optimizers, RoundingByChanceKeepsWhatBf16HasAndNotANumberAndOverflows) {
+  Context context;
+  const double most = (2 - 0x1p-7) * 0x1p127, nan = std::nan("");
+  auto updated = [](double p, double g) {
+    Buffer values({400}, DType::bf16), grads({400}, DType::bf16);
+    for (int64_t i = 0; i < 400; ++i) values.set(i, p), grads.set(i, g);
+    kernels::SgdArgs args{.lr = 1, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false,
+                          .first_step = false};
+    args.rounding.seed = 5;
+    kernel_of(kernels::sgd, DType::bf16)(1, kernels::one_range(values.out(), {}, {}, grads.in(), args), {});
+    std::vector<double> found = values.values();
+    return std::set<double>(found.begin(), found.end());
+  };
+  EXPECT_EQ(updated(1, 0), std::set<double>{1});
+  EXPECT_EQ(updated(-0x1p-120, 0), std::set<double>{-0x1p-120});
+  EXPECT_EQ(updated(3, 1), std::set<double>{2});
+  EXPECT_EQ(updated(most, -most), std::set<double>{INFINITY});
+  EXPECT_EQ(updated(-most, most), std::set<double>{-INFINITY});
+  EXPECT_EQ(updated(1, -0x1p-8), (std::set<double>{1, 1 + 0x1p-7})) << "half of the last place";
+  EXPECT_EQ(updated(-1, 0x1p-8), (std::set<double>{-1 - 0x1p-7, -1}));
+  EXPECT_EQ(updated(most, -0x1p119), (std::set<double>{most, INFINITY}));
+  for (double value : updated(nan, 0)) EXPECT_TRUE(std::isnan(value));
+  for (double value : updated(1, nan)) EXPECT_TRUE(std::isnan(value));
 }
 
 // Ranges of all lengths, each with its own rate and decay, some of which begin where elements do not move together.

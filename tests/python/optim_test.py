@@ -82,6 +82,21 @@ def test_what_was_computed_is_refused():
         optim.SGD([nn.Parameter(sg.ones(2)) * 2])
 
 
+def test_steps_below_the_precision_of_bfloat16_move_its_mean():
+    w, grad = sg.ones(4096).to(sg.bfloat16).requires_grad_(), sg.ones(4096).to(sg.bfloat16)
+    for kind in optim.SGD, optim.Adam, optim.AdamW:
+        with pytest.raises(sg.InputError, match="take bf16 with stochastic_rounding"):
+            kind([w])
+        kind([w], stochastic_rounding=True)
+    optimizer = optim.SGD([w], lr=2**-12, stochastic_rounding=True)  # a sixteenth of the last place below 1
+    w.grad = grad
+    optimizer.step()
+    moved = 4096 - w.detach().to(sg.float32).sum().item()
+    assert 0.7 < moved < 1.3
+    with pytest.raises(sg.InputError, match="AdamW: stochastic_rounding='yes' is not possible"):
+        optim.AdamW([w], stochastic_rounding="yes")
+
+
 def test_the_rate_of_the_only_group_is_the_optimizers():
     w, = made((2,))
     for given, lr in ([w], 0.25), ([("w", w)], 0.25), ([{"params": [w]}], 0.25), ([{"params": w, "lr": 0.5}], 0.5):

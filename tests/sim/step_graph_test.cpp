@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -54,6 +55,31 @@ TEST_P(ReplayedSteps, HaveTheBitsOfPlainOnes) {
 
 INSTANTIATE_TEST_SUITE_P(All, ReplayedSteps, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
+
+// Each step rounds by random bits of its own, which a replay must not repeat.
+TEST(StepGraphsInBf16, RoundAsPlainStepsDo) {
+  auto train = [](Device device, bool replays) {
+    Context context({.device = device});
+    Tensor w = full({300}, 1, DType::bf16).set_requires_grad();
+    optim::AdamW optimizer({{"w", w}}, {.lr = 1e-3, .stochastic_rounding = true});
+    auto one_step = [&] {
+      Tensor loss = sum(w * w);
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return loss.detach();
+    };
+    StepGraph step(one_step);
+    for (int i = 0; i < 7; ++i) replays ? step() : one_step();
+    EXPECT_EQ(step.is_captured(), replays);
+    return w.detach().to(DType::f32).to_vector<float>();
+  };
+  for (Device device : {kSim, kAcc}) {
+    std::vector<float> plain = train(device, false);
+    EXPECT_EQ(train(device, true), plain) << device;
+    EXPECT_NE(*std::ranges::min_element(plain), *std::ranges::max_element(plain)) << "all began alike";
+  }
+}
 
 struct StepGraphs : TrainingTwice {};
 

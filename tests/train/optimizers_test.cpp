@@ -1,6 +1,7 @@
 // The optimizers that a configuration names: Lion, and Muon with AdamW beside it.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/linear.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/step.h>
@@ -109,6 +110,28 @@ TEST_F(OptimizersOfRuns, LearnWithTheLossScaled) {
   EXPECT_GT(result.scores[0].value, 0.95);
   auto about = nlohmann::json::parse(read_file(result.folder + "/step-30/run.json"));
   EXPECT_GT(about["good_steps"].get<int>(), 0);
+}
+
+class NarrowTask : public train::Task {
+ public:
+  NarrowTask() { model_->to(DType::bf16); }
+  nn::Module& module() override { return *model_; }
+  Tensor loss(const data::Batch& batch) override { return sum(model_(batch.fields[0])); }
+
+ private:
+  nn::Child<nn::Linear> model_ = nn::make<nn::Linear>(4, 2);
+};
+
+TEST_F(OptimizersOfRuns, TakeAModelInBf16WhereTheyRoundByChance) {
+  Context context;
+  NarrowTask task;
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    use(name);
+    config_.optimizer.stochastic_rounding = false;
+    EXPECT_THROW(train::make_optimizers(config_, task), Error) << name;
+    config_.optimizer.stochastic_rounding = true;
+    EXPECT_EQ(train::make_optimizers(config_, task).all().size(), 1u) << name;
+  }
 }
 
 // The gradient of b alone overflows, which AdamW has.

@@ -87,6 +87,20 @@ void dropout(void* y_, const void* x_, int64_t n, RandomRange range, double p_, 
       });
 }
 
+void round_by_chance(void* y_, const float* x, int64_t n, RandomRange range) {
+  Bf16* y = static_cast<Bf16*>(y_);
+  for_blocks<float>(
+      n, range, [&](float* values, uint64_t first) { fill_uniform(values, range, first); },
+      [&](int64_t begin, const float* values, int64_t count) {
+        for_vectors<Bf16>(count, [&](int64_t i, auto load, auto store) {
+          F32 exact = load(x + begin + i);
+          U32 bits = (U32)exact, below = (U32)__builtin_convertvector(load(values + i) * 0x1p16f, I32);
+          F32 rounded = (F32)((bits + below) & 0xffff0000u);
+          store(y + begin + i, (bits & 0x7fffffffu) > 0x7f800000u ? exact : rounded);
+        });
+      });
+}
+
 #define SG_FLOATS(loop) \
   { loop<float>, loop<double>, loop<Bf16>, loop<F16> }
 
@@ -97,6 +111,7 @@ constinit const RandomLoops random_loops = {
     .uniform = SG_FLOATS(uniform),
     .normal = SG_FLOATS(normal),
     .dropout = SG_FLOATS(dropout),
+    .round_by_chance = round_by_chance,
 };
 }  // namespace SG_ISA
 }  // namespace shardgrad::cpu
