@@ -223,8 +223,7 @@ class Leaf final : public Node {
  public:
   explicit Leaf(const Tensor& tensor);
   const char* name() const override { return "leaf"; }
-  /// Which no other leaf of the process has, also after this one.
-  uint64_t id() const { return id_; }
+  uint64_t id() const { return id_; }  // which no other leaf of the process has, also after this one
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
   Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
   void set_grad(Tensor grad);
@@ -251,8 +250,7 @@ class Leaf final : public Node {
   Out open();
   Out open_own();
   void note_captured(bool is_written);
-  /// Whether the pass's gradient is gathered beside what it is added to: hooks want it, or somebody has asked for it
-  /// alone.
+  /// Whether the pass's gradient is gathered beside what it is added to: for hooks, or who has asked for it alone.
   bool gathers() const { return captured_ || has_grad_hooks(); }
   OutputMeta meta_;
   const uint64_t id_;
@@ -289,8 +287,7 @@ template <class N, class... Inputs> N* record(const Tensor& output, const Inputs
   return node.get();
 }
 
-/// The same for any number of inputs and outputs; null unless an output has fractions. One of integers keeps its place
-/// in dy, where it is undefined.
+/// The same for any number of them; null unless an output has fractions. In dy one of integers is undefined.
 template <class N> N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   bool fractions = std::ranges::any_of(outputs, [](const Tensor& output) { return is_floating(output.dtype()); });
   if (!fractions || !std::ranges::any_of(inputs, needs_grad) || !grad_enabled()) return nullptr;

@@ -120,7 +120,8 @@ void add_of_orders(std::vector<OpCase>& cases) {
     add_case(cases, "topk", concat("dim ", dim), [=](Inputs in) { return topk(in[0], 2, dim).values; }, {{{4, 3, 5}}});
   add_case(cases, "topk", "smallest", [](Inputs in) { return topk(in[0], 3, 0, false).values; }, {{{7}}});
   add_size_case(cases, "topk", [](Inputs in) { return topk(in[0], 5).values; }, {{{33, 63}}});
-  add_size_case(cases, "topk", [](Inputs in) { return topk(in[0], 32).values; }, {{{2, 8200}}}, "few of ");
+  add_size_case(
+      cases, "topk", [](Inputs in) { return topk(in[0], 32).values; }, {{{2, 8200}}}, "few of ");
 }
 
 void add_statistics(std::vector<OpCase>& cases) {

@@ -8,7 +8,8 @@
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
 // belongs to one thread, that of a line along the dimension, which goes through the entries in their order. Where the
 // elements of a line are neighbours, a warp has the line, however long, and takes 32 of them at a time: of those that
-// meet, the first lane gets the others by shuffles, in their order. Sums of f16 and bf16 are built in f32 and rounded once.
+// meet, the first lane gets the others by shuffles, in their order. Sums of f16 and bf16 are built in f32 and rounded
+// once.
 
 #include <optional>
 

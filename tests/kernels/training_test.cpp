@@ -365,8 +365,8 @@ struct NarrowUpdate {
     };
     args.rounding.begin += begin;
     auto range = std::make_shared<std::vector<kernels::UpdateRange<Args>>>(
-        1, kernels::UpdateRange<Args>{part(p.out()), {part(first.out()), part(second.out())}, {}, part(g.in()), args,
-                                      numbers});
+        1, kernels::UpdateRange<Args>{
+               part(p.out()), {part(first.out()), part(second.out())}, {}, part(g.in()), args, numbers});
     kernel_of(slot, p.dtype())(threads, range, {});
   }
   // The same numbers in f32.
@@ -441,8 +441,8 @@ TEST(Optimizers, RoundingByChanceKeepsWhatBf16HasAndNotANumberAndOverflows) {
   auto updated = [](double p, double g) {
     Buffer values({400}, DType::bf16), grads({400}, DType::bf16);
     for (int64_t i = 0; i < 400; ++i) values.set(i, p), grads.set(i, g);
-    kernels::SgdArgs args{.lr = 1, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false,
-                          .first_step = false};
+    kernels::SgdArgs args{
+        .lr = 1, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false, .first_step = false};
     args.rounding.seed = 5;
     kernel_of(kernels::sgd, DType::bf16)(1, kernels::one_range(values.out(), {}, {}, grads.in(), args), {});
     std::vector<double> found = values.values();

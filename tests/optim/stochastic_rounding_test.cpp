@@ -197,13 +197,25 @@ TEST(StochasticRounding, F16AndOtherOptimizersAreRefusedByName) {
   Tensor w = ones({2}), narrow = w.to(DType::bf16).set_requires_grad(), half = w.to(DType::f16).set_requires_grad();
   optim::AdamOptions adam{.stochastic_rounding = true};
   optim::SgdOptions sgd{.stochastic_rounding = true};
-  for (const std::string& refusal : {refusal_of([&] { optim::AdamW({{"w", half}}, adam); }),
-                                     refusal_of([&] { optim::Adam({{"w", half}}, adam); }),
-                                     refusal_of([&] { optim::SGD({{"w", half}}, sgd); })})
+  for (const std::string& refusal : {refusal_of([&] {
+                                       optim::AdamW({{"w", half}}, adam);
+                                     }),
+                                     refusal_of([&] {
+                                       optim::Adam({{"w", half}}, adam);
+                                     }),
+                                     refusal_of([&] {
+                                       optim::SGD({{"w", half}}, sgd);
+                                     })})
     EXPECT_TRUE(has_text(refusal, "'w' is f16") && has_text(refusal, "stochastic_rounding is for bf16")) << refusal;
-  for (const std::string& refusal : {refusal_of([&] { optim::AdamW({{"w", narrow}}, {}); }),
-                                     refusal_of([&] { optim::SGD({{"w", narrow}}, {}); }),
-                                     refusal_of([&] { optim::Lion({{"w", narrow}}, {}); })})
+  for (const std::string& refusal : {refusal_of([&] {
+                                       optim::AdamW({{"w", narrow}}, {});
+                                     }),
+                                     refusal_of([&] {
+                                       optim::SGD({{"w", narrow}}, {});
+                                     }),
+                                     refusal_of([&] {
+                                       optim::Lion({{"w", narrow}}, {});
+                                     })})
     EXPECT_TRUE(has_text(refusal, "'w' is bf16") && has_text(refusal, "take bf16 with stochastic_rounding")) << refusal;
   std::vector<NamedParameter> parameters{{"w", narrow}};
   EXPECT_TRUE(has_text(refusal_of([&] { optim::EMA average(parameters); }), "'w' is bf16"));

@@ -94,7 +94,7 @@ void round_by_chance(void* y_, const float* x, int64_t n, RandomRange range) {
       [&](int64_t begin, const float* values, int64_t count) {
         for_vectors<Bf16>(count, [&](int64_t i, auto load, auto store) {
           F32 exact = load(x + begin + i);
-          U32 bits = (U32)exact, below = (U32)__builtin_convertvector(load(values + i) * 0x1p16f, I32);
+          U32 bits = (U32)exact, below = (U32) __builtin_convertvector(load(values + i) * 0x1p16f, I32);
           F32 rounded = (F32)((bits + below) & 0xffff0000u);
           store(y + begin + i, (bits & 0x7fffffffu) > 0x7f800000u ? exact : rounded);
         });
