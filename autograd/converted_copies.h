@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include <shardgrad/core/capture.h>
@@ -16,9 +17,14 @@
 #include <shardgrad/core/ref.h>
 #include <shardgrad/core/tensor.h>
 
-namespace shardgrad::detail {
+namespace shardgrad {
 
-/// Of one thread; they go with the last of the scopes that have them.
+class Leaf;
+
+namespace detail {
+
+/// Of one thread. They go with the last of the scopes that have them, and those of a leaf that is gone when another is
+/// made.
 class ConvertedCopies final : public RefCounted {
  public:
   /// The values of `x` in `dtype`, in memory that others read, too. Undefined where x is converted for this use alone:
@@ -29,17 +35,25 @@ class ConvertedCopies final : public RefCounted {
  private:
   struct Use {
     // When it was used: to compare with, for a note keeps nothing alive.
-    const Storage* storage = nullptr;
-    size_t offset = 0;
-    uint64_t version = 0;
+    std::weak_ptr<const void> leaf;
+    const Storage* storage;
+    size_t offset;
+    uint64_t version, leased;
     Tensor copy = {};  // undefined after one use
 
     bool is_of(const Tensor& x) const {
-      return storage == x.storage().get() && offset == x.offset() && version == x.version();
+      return !leaf.expired() && storage == x.storage().get() && offset == x.offset() && version == x.version() &&
+             leased == storage->leased();
     }
   };
+  /// Those of leaves that are gone. Called when their number or bytes have doubled.
+  void forget_gone();
+
   const Capture* const capture_ = Capture::current();  // its replays have no scope: what they read is made in the step
-  std::map<std::pair<uint64_t, DType>, Use> uses_;     // by Leaf::id()
+  std::map<std::pair<const Leaf*, DType>, Use> uses_;
+  size_t left_ = 0, bytes_left_ = 0;  // when it forgot last
+  size_t bytes_made_ = 0;             // since then
 };
 
-}  // namespace shardgrad::detail
+}  // namespace detail
+}  // namespace shardgrad

@@ -113,10 +113,7 @@ static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
   return out << meta.dtype << meta.shape << " on " << meta.device;
 }
 
-static std::atomic<uint64_t> leaves_made{0};
-
-Leaf::Leaf(const Tensor& tensor)
-    : meta_{tensor.shape(), tensor.dtype(), tensor.device()}, id_(leaves_made.fetch_add(1, std::memory_order_relaxed)) {
+Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
   region_ = nullptr;
   sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early
   if (Capture* capture = Capture::current(); capture && tensor.storage() && capture->has_allocated(*tensor.storage()))

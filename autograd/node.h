@@ -223,7 +223,7 @@ class Leaf final : public Node {
  public:
   explicit Leaf(const Tensor& tensor);
   const char* name() const override { return "leaf"; }
-  uint64_t id() const { return id_; }  // which no other leaf of the process has, also after this one
+  std::weak_ptr<const void> life() const { return life_; }  // expires with this leaf
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
   Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
   void set_grad(Tensor grad);
@@ -231,7 +231,7 @@ class Leaf final : public Node {
   bool incomplete() const { return incomplete_; }
   /// The owner of the gradient, or null when it is this leaf.
   GradSink* sink() const { return sink_.get(); }
-  /// Sends gradients to `sink` from now on; null gives them back to the leaf.
+  /// Sends gradients to `sink` from now on; null gives them back.
   void set_sink(std::shared_ptr<GradSink> sink) { sink_ = std::move(sink); }
   /// Whether gradients are of the dtype that `tensor`, whose leaf this is, has now.
   bool is_of_dtype(const Tensor& tensor) const { return meta_.dtype == tensor.dtype(); }
@@ -253,7 +253,7 @@ class Leaf final : public Node {
   /// Whether the pass's gradient is gathered beside what it is added to: for hooks, or who has asked for it alone.
   bool gathers() const { return captured_ || has_grad_hooks(); }
   OutputMeta meta_;
-  const uint64_t id_;
+  const std::shared_ptr<const void> life_ = std::make_shared<char>();
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
   std::vector<std::function<void()>> ready_hooks_;

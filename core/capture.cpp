@@ -8,7 +8,7 @@
 
 namespace shardgrad {
 
-static constexpr int64_t kNumbers = 8192;  // of a step, at most
+static constexpr int64_t kNumbers = 16384;  // of a step, at most
 static constexpr size_t kEach = 8;         // bytes of a number
 
 void refuse_in_capture(const std::string& what, const std::string& remedy) {

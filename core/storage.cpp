@@ -132,7 +132,7 @@ void Storage::succeed(const Storage& old) {
 }
 
 void Storage::lease(std::string holder) {
-  ++rare().leases;
+  ++rare().leases, ++rare().leased;
   rare().holder = std::move(holder);
 }
 

@@ -69,6 +69,8 @@ class Storage final : public RefCounted {
   /// While leased by a holder of raw pointers (DLPack, a user's cache), release() throws and names the holder.
   void lease(std::string holder);
   void end_lease();
+  /// How often it has been leased: whose writes no version counts.
+  uint64_t leased() const { return rare_ ? rare_->leased : 0; }
   /// Who leases it, or null.
   const std::string* holder() const { return rare_ && rare_->leases > 0 ? &rare_->holder : nullptr; }
 
@@ -107,7 +109,8 @@ class Storage final : public RefCounted {
     std::function<void()> bring_back = {};
     bool read_only = false;
     std::atomic<int> leases = 0;  // ended by any thread
-    std::string holder = {};      // the last one to lease
+    uint64_t leased = 0;
+    std::string holder = {};  // the last one to lease
   };
   Rare& rare() {
     if (!rare_) rare_ = std::make_unique<Rare>();

@@ -28,9 +28,9 @@ struct AdamOptions {
 ///
 /// With stochastic_rounding parameters of bf16 are taken, too (not f16): p is computed in f32, and rounded up or down
 /// with such chances that its mean is what f32 would have, so that steps below its precision are not lost
-/// (docs/mixed_precision.md). The random bits are a function of the context's seed, the parameter's name, its count of
-/// steps, and an element's place in it: the same for any device, strategy, number of ranks and threads, and after a
-/// resume.
+/// (docs/mixed_precision.md). The random bits are a function of the parameter's name, its count of steps, and an
+/// element's place in it, and of no seed: the same for any device, strategy, number of ranks and threads, and after a
+/// resume. Of a part of a larger parameter (a mesh's) they are of its place in that part and of where the part begins.
 class Adam : public Optimizer {
  public:
   using Options = AdamOptions;

@@ -22,12 +22,13 @@ bool go_together(const LocalRange& a, const LocalRange& b) {
 
 }  // namespace
 
-// The same on all ranks, and for each part of a larger parameter another.
+// The same on all ranks, whatever seeds they have, for replicas stay replicas; and another for each part of a larger
+// parameter.
 uint64_t Optimizer::random_of(size_t i, int64_t step) const {
   if (!stochastic_rounding_) return 0;
   const NamedParameter& parameter = parameters_[i];
   uint64_t stream = stream_of("stochastic rounding", parameter.name) + uint64_t(parameter.part.begin);
-  std::array<uint32_t, 4> words = philox(context().seed(), stream, uint64_t(step));
+  std::array<uint32_t, 4> words = philox(0, stream, uint64_t(step));
   return uint64_t(words[0]) << 32 | words[1];
 }
 

@@ -338,6 +338,18 @@ TEST(ConvertedCopies, OfPlainParametersOnly) {
   EXPECT_EQ(copied(), kCopyBytes);
 }
 
+TEST(ConvertedCopies, AWriteOfWhoBorrowedAParameterIsSeenByTheNextUse) {
+  Context context;
+  Tensor w = square_weight("w"), x = rows_of("x");
+  Autocast scope(DType::bf16);
+  looped(x, w, 3);
+  w.storage()->lease("a test");
+  std::fill_n(w.data<float>(), w.numel(), 0.25f);
+  w.storage()->end_lease();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(bits(looped(x, w, 1)), bits(linear(x.to(DType::bf16), w.detach().to(DType::bf16), Tensor()))) << i;
+}
+
 // Memory of a tensor that is gone is given to the next one.
 TEST(ConvertedCopies, AnotherTensorInTheSamePlaceHasItsOwnValues) {
   Context context;
@@ -347,6 +359,7 @@ TEST(ConvertedCopies, AnotherTensorInTheSamePlaceHasItsOwnValues) {
     Tensor w = square_weight(concat("w", i));
     Tensor y = looped(x, w, 3);
     EXPECT_EQ(bits(y), bits(looped(x, w.detach(), 3))) << i;
+    EXPECT_LE(copied(), 2 * kCopyBytes) << "those of tensors that are gone go, too";
   }
 }
 

@@ -85,7 +85,7 @@ TEST(StochasticRounding, AdamAndAdamWMoveTheMeanAsInF32) {
 
 // --- which bits are drawn ------------------------------------------------------------------------------------------
 
-TEST(StochasticRounding, EachStepParameterPlaceAndSeedHasBitsOfItsOwn) {
+TEST(StochasticRounding, EachStepParameterAndPlaceHasBitsOfItsOwn) {
   auto moved = [](const std::string& name, int steps, uint64_t seed) {
     Context context({.seed = seed});
     Tensor w = narrow_ones(256);
@@ -102,7 +102,7 @@ TEST(StochasticRounding, EachStepParameterPlaceAndSeedHasBitsOfItsOwn) {
   EXPECT_EQ(moved("a", 1, 0), first);
   EXPECT_NE(moved("a", 2, 0), first);
   EXPECT_NE(moved("b", 1, 0), first);
-  EXPECT_NE(moved("a", 1, 1), first);
+  EXPECT_EQ(moved("a", 1, 1), first) << "of another seed: ranks may have one each, and replicas stay replicas";
 }
 
 // Neighbours in memory, which would be updated together.

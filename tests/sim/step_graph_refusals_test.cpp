@@ -52,10 +52,10 @@ std::vector<Refused> of_values() {
        }},
       {"another_stream", "on stream beside, which waits for nothing of the step", work_beside},
       {"notify", "a call of the host", [](Training&) { context().backend(kSim).compute().notify([] {}); }},
-      {"8192_numbers", "more than 8192 numbers",
+      {"16384_numbers", "more than 16384 numbers",
        [](Training&) {
          Tensor y = zeros({1});
-         for (int i = 0; i < 4100; ++i) dropout(y, 0.5, concat("mask", i));
+         for (int i = 0; i < 8200; ++i) dropout(y, 0.5, concat("mask", i));
        }},
       {"a_step_in_a_step", "a call of a StepGraph",
        [](Training&) {
