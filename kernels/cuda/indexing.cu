@@ -141,6 +141,7 @@ __global__ void scatter_add_rows_kernel(SumType<T>* sums, const T* src, const in
       A next = __shfl_sync(kWholeWarp, value, left ? __ffs(int(left)) - 1 : lane);
       if (left) sum += next;
     }
+    __syncwarp();  // all have read: the simulator has one note of readers for all bytes of a word
     if (first) store(sums + at * lines.step, sum, false);
     __syncwarp();  // the next elements find it there
   }

@@ -69,12 +69,18 @@ TEST(IndexAdd, AddsInTheOrderOfTheIndexWhateverTheWidthAndTheAddress) {
 TEST(IndexAdd, AddsIntegersAsTheyAre) {
   Context context;
   for (const auto& [name, index] : indices())
-    for (DType dtype : kIntegers) {
-      Buffer x = Buffer::random({int64_t(index.size()), 37}, dtype, 0, 3), y({97, 37}, dtype);
-      std::vector<double> expected(size_t(y.numel()));
-      for (int64_t i = 0; i < x.numel(); ++i) expected[size_t(index[size_t(i / 37)] * 37 + i % 37)] += x.get(i);
-      EXPECT_EQ(index_added(x, index, y, 0, true), expected) << name << dtype;
-    }
+    for (DType dtype : kIntegers)
+      for (int64_t width : {37, 48}) {  // 48 columns are packs of every one of them
+        Buffer x = Buffer::random({int64_t(index.size()), width}, dtype, 0, 3);
+        Buffer old = Buffer::random({97, width}, dtype, 0, 3, 3);
+        for (float beta : {0.0f, 1.0f}) {
+          std::vector<double> expected(size_t(old.numel()));
+          if (beta != 0) expected = old.values();
+          for (int64_t i = 0; i < x.numel(); ++i)
+            expected[size_t(index[size_t(i / width)] * width + i % width)] += x.get(i);
+          EXPECT_EQ(index_added(x, index, old, beta, true), expected) << name << dtype << width << " beta " << beta;
+        }
+      }
 }
 
 // Of more entries than a block of a GPU sorts at once, by one, two and three digits.
