@@ -1,7 +1,12 @@
 #include <shardgrad/train/trace.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <iterator>
 #include <map>
+#include <unordered_map>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
@@ -17,58 +22,115 @@ constexpr const char *kStepLane = "steps", *kMemory = "memory";
 constexpr size_t kMostOwners = 64;  // as a ledger has
 constexpr double kMicro = 1e6;      // a trace counts microseconds
 
-// Names may be no UTF-8.
-std::string line_of(const Json& event) { return event.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
+// Events as lines of JSON. A step has hundreds, so they are written as they come and not built as objects first.
 class Events {
  public:
   explicit Events(int rank) : rank_(rank) {}
-  void add(Json event) {
-    event["pid"] = rank_;
-    text_ += concat(text_.empty() ? "" : ",\n", line_of(event));
+  void begin(const std::string& name, const char* kind) {
+    text_ += text_.empty() ? "{" : ",\n{";
+    member("name", name);
+    member("ph", std::string(kind));
+    member("pid", rank_);
   }
-  void add_span(const std::string& lane, double begin, double end, Json event) {
-    event["ph"] = "X";
-    event["tid"] = lanes_.try_emplace(lane, int(lanes_.size())).first->second;
-    event["ts"] = begin * kMicro;
-    event["dur"] = std::max(0.0, end - begin) * kMicro;
-    if (end < 0) event["args"]["unfinished"] = true;
-    add(std::move(event));
+  void begin_span(const std::string& name, const std::string& lane, double begins, double ends) {
+    begin(name, "X");
+    member("tid", lanes_.try_emplace(lane, int(lanes_.size())).first->second);
+    member("ts", begins * kMicro);
+    member("dur", std::max(0.0, ends - begins) * kMicro);
+  }
+  void begin_args() {
+    key("args");
+    text_ += '{';
+  }
+  void end() { text_ += "}}"; }
+  void member(const char* name, const std::string& text) {
+    key(name);
+    text_ += quoted(text);
+  }
+  void member(const char* name, std::integral auto number) {
+    key(name);
+    append(number);
+  }
+  void member(const std::string& name, int64_t number) {
+    if (text_.back() != '{') text_ += ',';
+    text_ += quoted(name);
+    text_ += ':';
+    append(number);
+  }
+  void flag(const char* name) {
+    key(name);
+    text_ += "true";
+  }
+  void member(const char* name, double number) {
+    key(name);
+    if (std::isfinite(number))
+      append(number);
+    else
+      text_ += "null";
   }
   std::string finish() {
-    for (const auto& [name, number] : lanes_)
-      add({{"name", "thread_name"}, {"ph", "M"}, {"tid", number}, {"args", {{"name", name}}}});
-    return text_;
+    for (const auto& [name, number] : lanes_) {
+      begin("thread_name", "M");
+      member("tid", number);
+      begin_args();
+      member("name", name);
+      end();
+    }
+    return std::move(text_);
   }
 
  private:
+  void key(const char* name) {
+    if (text_.back() != '{') text_ += ',';
+    text_ += '"';
+    text_ += name;
+    text_ += "\":";
+  }
+  void append(auto number) {
+    char digits[32];
+    text_.append(digits, std::to_chars(digits, std::end(digits), number).ptr);
+  }
+  // Names may be no UTF-8. Most stand in a trace many times.
+  const std::string& quoted(const std::string& text) {
+    auto [known, is_new] = quoted_.try_emplace(text);
+    if (is_new) known->second = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    return known->second;
+  }
   int rank_;
   std::map<std::string, int> lanes_;
+  std::unordered_map<std::string, std::string> quoted_;
   std::string text_;
 };
 
 void add_record(Events& events, const Record& record) {
-  Json args{{"op", record.op}};
-  if (!record.unit.empty()) args["unit"] = record.unit;
-  if (record.elements != 0) args["elements"] = record.elements;
-  if (record.bytes_sent != 0) args["bytes_sent"] = record.bytes_sent;
-  if (record.number != 0) {  // a reader of JSON may take numbers for double
-    args["dtype"] = name_of(record.dtype);
-    args["group"] = std::to_string(record.group);
-    args["number"] = record.number;
-  }
   std::string name = record.unit.empty() ? record.op : record.op + " " + record.unit;
-  events.add_span(record.lane, record.begin, record.end, {{"name", name}, {"cat", record.phase}, {"args", args}});
+  events.begin_span(name, record.lane, record.begin, record.end);
+  events.member("cat", record.phase);
+  events.begin_args();
+  events.member("op", record.op);
+  if (!record.unit.empty()) events.member("unit", record.unit);
+  if (record.elements != 0) events.member("elements", record.elements);
+  if (record.bytes_sent != 0) events.member("bytes_sent", record.bytes_sent);
+  if (record.number != 0) {  // a reader of JSON may take numbers for double
+    events.member("dtype", std::string(name_of(record.dtype)));
+    events.member("group", std::to_string(record.group));
+    events.member("number", record.number);
+  }
+  if (record.end < 0) events.flag("unfinished");
+  events.end();
 }
 
 // Where an owner's bytes change.
 void add_memory(Events& events, const picture::BytesOverTime& memory) {
   for (size_t i = 0; i < memory.moments.size(); ++i) {
-    Json args = Json::object();
+    auto changes = [i](const auto& owner) { return i == 0 || owner.bytes[i] != owner.bytes[i - 1]; };
+    if (std::ranges::none_of(memory.owners, changes)) continue;
+    events.begin(kMemory, "C");
+    events.member("ts", memory.moments[i] * kMicro);
+    events.begin_args();
     for (const auto& owner : memory.owners)
-      if (i == 0 || owner.bytes[i] != owner.bytes[i - 1]) args[owner.name] = owner.bytes[i];
-    if (!args.empty())
-      events.add({{"name", kMemory}, {"ph", "C"}, {"ts", memory.moments[i] * kMicro}, {"args", std::move(args)}});
+      if (changes(owner)) events.member(owner.name, owner.bytes[i]);
+    events.end();
   }
 }
 
@@ -146,11 +208,19 @@ std::vector<Record> last_step(const RankTrace& trace) {
 
 std::string trace_events(const RankTrace& trace) {
   Events events(trace.rank);
-  std::string name = concat("rank ", trace.rank);
-  events.add({{"name", "process_name"}, {"ph", "M"}, {"args", {{"name", name}, {"host", trace.host}}}});
-  for (const RankTrace::Step& step : trace.steps)
-    events.add_span(kStepLane, step.begin, step.end,
-                    {{"name", concat("step ", step.number)}, {"cat", "step"}, {"args", {{"step", step.number}}}});
+  events.begin("process_name", "M");
+  events.begin_args();
+  events.member("name", concat("rank ", trace.rank));
+  events.member("host", trace.host);
+  events.end();
+  for (const RankTrace::Step& step : trace.steps) {
+    events.begin_span(concat("step ", step.number), kStepLane, step.begin, step.end);
+    events.member("cat", std::string("step"));
+    events.begin_args();
+    events.member("step", step.number);
+    if (step.end < 0) events.flag("unfinished");
+    events.end();
+  }
   for (const Record& record : trace.records) add_record(events, record);
   add_memory(events, trace.memory);
   return events.finish();
