@@ -19,7 +19,7 @@ UNARY = {
     "relu": torch.relu, "abs": torch.abs, "silu": F.silu, "gelu": F.gelu, "sin": torch.sin, "cos": torch.cos,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "square": torch.square, "log1p": torch.log1p,
-    "expm1": torch.expm1, "erf": torch.erf, "softplus": F.softplus, "elu": F.elu, "leaky_relu": F.leaky_relu,
+    "expm1": torch.expm1, "erf": torch.erf, "softplus": lambda x: F.softplus(x, threshold=40), "elu": F.elu, "leaky_relu": F.leaky_relu,
     "huber": lambda x: F.huber_loss(x, torch.zeros_like(x), reduction="none", delta=0.75),
     "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "sign": torch.sign,
     "sum": torch.sum, "mean": torch.mean, "max": torch.max, "min": torch.min, "norm": torch.norm, "prod": torch.prod,
