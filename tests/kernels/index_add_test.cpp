@@ -86,11 +86,11 @@ TEST(IndexAdd, AddsIntegersAsTheyAre) {
 // Of more entries than a block of a GPU sorts at once, by one, two and three digits.
 TEST(IndexAdd, AddsInTheOrderOfALongIndex) {
   Context context;
-  const int64_t count = 4500, inner = 3;
+  constexpr int64_t count = 4500, inner = 3;
   for (int64_t extent : {1, 40, 300, 70000})
     for (DType dtype : {DType::f32, DType::bf16}) {
       Buffer ids = Buffer::random({count}, DType::i64, 0, double(extent - 1), 8), y({extent, inner}, dtype);
-      std::vector<int64_t> index(size_t(count));
+      std::vector<int64_t> index(count);
       for (int64_t i = 0; i < count; ++i) index[size_t(i)] = reference::get_integer(ids.in(), i);
       Buffer x = uneven_rows({count, inner}, dtype);
       kernel_of(kernels::index_add, dtype)(1, y.poison().out(), x.in(), ids.in(), 0);
