@@ -5,7 +5,7 @@ if(SHARDGRAD_SANITIZE)
   return()
 endif()
 # The simulator itself, which programs and libraries with .cu files link, and the built-in kernels, which nobody links:
-# core/backend.cpp loads them when device sim is asked for. Their __shared__ variables are thread-local memory of 275 KB,
+# core/backend.cpp loads them when device sim is asked for. Their __shared__ variables are thread-local memory of 640 KB,
 # more than a process has left for libraries that must have it at a fixed place; so nothing in them may need one.
 file(GLOB sim_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/sim/*.cpp)
 add_library(shardgrad_sim SHARED ${sim_sources})

@@ -166,8 +166,8 @@ void Machine::check_write(Region& region, Cell& cell, uintptr_t word, unsigned m
   }
   if ((cell.read_mask & mask) && !ordered(cell.readers, current_ % kWarp))
     fault(race(region, another(cell.readers), "read", how, now.code));
-  bool same = cell.write.block == now.block && cell.write.epoch == now.epoch && cell.write.thread == now.thread &&
-              cell.write.atomic == now.atomic;
+  bool same = cell.write.block == now.block && cell.write.epoch == now.epoch && cell.write.clock == now.clock &&
+              cell.write.thread == now.thread && cell.write.atomic == now.atomic;
   cell.write_mask = uint8_t(same ? cell.write_mask | mask : mask);
   cell.written = uint8_t(cell.written | mask);
   cell.write = now;

@@ -190,6 +190,18 @@ __global__ void read_before_it_is_reused_kernel(float* y, const float* x) {
   y[threadIdx.x] = tile[threadIdx.x];
 }
 
+// Lane 3 writes a byte, then another one of that word, where the first is lane 4's now.
+__global__ void bytes_change_hands_kernel(float* y) {
+  __shared__ uint8_t bytes[4];
+  int lane = int(threadIdx.x);
+  if (lane == 3) bytes[0] = 1;
+  __syncwarp();
+  if (lane == 3) bytes[1] = 2;
+  if (lane == 4) bytes[0] = 3;
+  __syncwarp();
+  y[lane] = float(10 * bytes[lane % 2] + bytes[(lane + 1) % 2]);
+}
+
 __global__ void all_raise_one_flag_kernel(float* y, const float* x) {
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
@@ -285,6 +297,10 @@ const Tricky kernels[] = {
     {"read_before_it_is_reused", 2 * 59,
      [](float* y, const float* x) {
        launch<read_before_it_is_reused_kernel>(how, {1, 64}, y, x);
+     }},
+    {"bytes_change_hands", 23,
+     [](float* y, const float*) {
+       launch<bytes_change_hands_kernel>(how, {1, 32}, y);
      }},
     {"all_raise_one_flag", 1,
      [](float* y, const float* x) {
