@@ -3,9 +3,10 @@
 
     bench/run_costs.py [--program build/bin/run_costs] [--ranks 2] [--times 5]
 
-The fifty steps after each checkpoint against the next fifty, without one; 100 steps that are traced, and the gathering and writing of their
-trace, against the 400 around them. Medians over all checkpoints and all runs. Exits 1 where an aim is missed: a checkpoint every ten minutes,
-the default, below 1 %; one beside training every 100 steps below 5 %; recording below 2 %. Nothing else should run on the machine.
+The fifty steps after each checkpoint against the next fifty, without one; 100 steps that are traced against the 200 around them, and the
+gathering and writing of their trace, once in a run, against the whole run. Medians over all checkpoints and all runs. Exits 1 where an aim is
+missed: a checkpoint every ten minutes, the default, below 1 %; one beside training every 100 steps below 5 %; recording, and the trace of
+a run, below 2 %. Nothing else should run on the machine.
 """
 import argparse
 import statistics
@@ -16,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERY = 100
-TRACED = 1001, 1100
+TRACED = 201, 300
+SHORT = 4  # as many runs of three epochs are traced for each of the whole ones
 
 
 def seconds_of_steps(options, name, folder, *settings):
@@ -39,11 +41,11 @@ def of_checkpoints(seconds):
 
 
 def of_trace(seconds):
-    """What a traced step took more than those around do, with its share of the step after them, before whose end the trace is gathered and
-    written."""
+    """What a traced step took more than those around do, and what the step after them did, before whose end the trace is gathered and
+    written: in steps."""
     first, after = TRACED[0] - 2, TRACED[1] - 1
-    around = statistics.median(seconds[first - 200:first] + seconds[after + 1:after + 201])
-    return statistics.median(seconds[first:after]) / around - 1 + (seconds[after] / around - 1) / (after - first)
+    around = statistics.median(seconds[first - 100:first] + seconds[after + 1:after + 101])
+    return statistics.median(seconds[first:after]) / around - 1, seconds[after] / around - 1
 
 
 def main():
@@ -58,13 +60,17 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.times):
             bare = ["trace_steps=[0,0]", "save_minutes=0", f"save_every={EVERY}"]
-            beside += of_checkpoints(seconds_of_steps(options, f"beside{number}", folder, *bare, "save_beside=true"))
+            whole = seconds_of_steps(options, f"beside{number}", folder, *bare, "save_beside=true")
+            beside += of_checkpoints(whole)
             at_once += of_checkpoints(seconds_of_steps(options, f"at-once{number}", folder, *bare))
-            traced.append(of_trace(seconds_of_steps(options, f"traced{number}", folder, f"trace_steps={list(TRACED)}", "save_minutes=0")))
+            for short in range(SHORT):
+                short_run = f"traced{number}-{short}", folder, f"trace_steps={list(TRACED)}", "save_minutes=0", "epochs=3"
+                traced.append(of_trace(seconds_of_steps(options, *short_run)))
     told = [("a checkpoint beside training every 100 steps", [100 * more / all_ for more, all_ in beside], 5),
             ("a checkpoint at once every 100 steps", [100 * more / all_ for more, all_ in at_once], None),
             ("a checkpoint at once every ten minutes", [100 * more / 600 for more, _ in at_once], 1),
-            ("a step that is traced, of 100, and their trace", [100 * more for more in traced], 2)]
+            ("a step that is traced", [100 * more for more, _ in traced], 2),
+            ("the trace of 100 steps, gathered and written", [100 * more / len(whole) for _, more in traced], 2)]
     missed = []
     for what, costs, aim in told:
         cost, quarters = statistics.median(costs), statistics.quantiles(costs, n=4)

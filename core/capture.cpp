@@ -9,7 +9,7 @@
 namespace shardgrad {
 
 static constexpr int64_t kNumbers = 16384;  // of a step, at most
-static constexpr size_t kEach = 8;         // bytes of a number
+static constexpr size_t kEach = 8;          // bytes of a number
 
 void refuse_in_capture(const std::string& what, const std::string& remedy) {
   throw CaptureRefused(concat("a step that is being captured (StepGraph): ", what, " cannot be part of it; ", remedy));

@@ -329,7 +329,7 @@ def what_time_does_not_reach_is_no_failure(machine):
 def every_test_for_a_gpu_is_run():
     """A test that asks which devices there are is chosen by the filter, and its program is built."""
     filters = gpu_check.ON_THE_GPU.split(":")
-    named_by_device = ("tests/cuda/gpu_test.cpp", "tests/dist/group/groups_test.cpp")  # each device is a case, named after it
+    named_by_device = ("tests/cuda/gpu_test.cpp", "tests/dist/group/groups_test.cpp", "tests/optim/stochastic_rounding_test.cpp")  # each device is a case, named after it
     asks = re.compile(r"\b(kernel_devices|cuda_device_count)\(\)")
     test = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\) \{\n(.*?)^\}", re.M | re.S)
     found = 0
