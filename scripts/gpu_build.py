@@ -16,7 +16,8 @@ from pathlib import Path
 from gpu_run import Check, left, run, told
 from gpu_tree import tree_hash
 
-EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels", "test_nn", "test_optim")  # have tests for the GPU
+# What has tests for the GPU.
+EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels", "test_nn", "test_optim")
 TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
 PROGRAMS = ("shardgrad", "dist_probe", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)  # what building them leaves in bin/
 # The guards of costs need valgrind, which no target of these uses.
