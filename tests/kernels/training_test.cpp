@@ -460,6 +460,18 @@ TEST(Optimizers, RoundingByChanceKeepsWhatBf16HasAndNotANumberAndOverflows) {
   for (double value : updated(1, nan)) EXPECT_TRUE(std::isnan(value));
 }
 
+// As a GPU makes them: to which nothing can be added without making a number of it.
+TEST(Optimizers, RoundingByChanceKeepsANotANumberOfWhichAllBitsAreSet) {
+  Context context;
+  Buffer values({400}, DType::bf16), grads({400}, DType::bf16), state({400}, DType::f32);
+  std::fill_n(state.out().as<uint32_t>(), 400, 0x7fffffffu);
+  kernels::SgdArgs args{
+      .lr = 1, .momentum = 0.5, .dampening = 0, .weight_decay = 0, .nesterov = false, .first_step = false};
+  args.rounding.seed = 5;
+  kernel_of(kernels::sgd, DType::bf16)(1, kernels::one_range(values.out(), {state.out()}, {}, grads.in(), args), {});
+  for (double value : values.values()) EXPECT_TRUE(std::isnan(value));
+}
+
 // Ranges of all lengths, each with its own rate and decay, some of which begin where elements do not move together.
 TEST(Optimizers, RangesOfOneCallHaveTheBitsOfCallsOfTheirOwn) {
   Context context;
